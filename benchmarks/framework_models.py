@@ -4,6 +4,7 @@ Thirty of each: of torchvision, timm and transformers with small configurations,
 weights; others are written here. Normalizations take their statistics of samples first, so that outputs follow inputs. Two inputs are data,
 two others judge: the result runs on the CPU, whose half kernels store in half, and its outputs are compared with the original's. Beside it,
 the same model as the framework itself would run it: torch under autocast to float16, Keras with the global policy mixed_float16.
+Expected before the first run: every result is valid, and accurate on the inputs that judge.
 PACKAGES is a folder of packages as real_models.py takes it, some of which ship Keras models.
 """
 

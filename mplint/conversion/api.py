@@ -15,6 +15,7 @@ from mplint.conversion.result import Conversion
 from mplint.hardware import resolve_target
 
 if TYPE_CHECKING:
+    from mplint.conversion.keras.verify import Original
     from mplint.conversion.onnx.convert import Prepared
 
 
@@ -93,11 +94,12 @@ def convert_file(source: str, target: str, wanted: Policy, options: Options, cal
             f"{options.halves[0][0]}=float32, or convert the .keras model, which may have two"
         )
     known: list[Prepared] = []
+    run: list[Original] = []
 
     def converted(options: Options) -> Conversion:
         match found:
             case "keras" | "keras-h5":
-                return convert_keras(source, target, wanted, options, calibration, h5=found == "keras-h5")
+                return convert_keras(source, target, wanted, options, calibration, run, h5=found == "keras-h5")
             case "savedmodel":
                 return convert_savedmodel(source, wanted, options, calibration)
             case "torch-export" | "torchscript" if target.endswith(".onnx"):
@@ -154,8 +156,13 @@ def convert_to_onnx(source: str, wanted: Policy, options: Options, calibration: 
     return through_onnx(source, calibration, lambda path: convert_onnx(path, wanted, options, calibration, []), script=script)
 
 
-def convert_keras(source: str, target: str, wanted: Policy, options: Options, calibration: Sequence[str], *, h5: bool) -> Conversion:
-    """Convert a .keras archive or an .h5 model to a .keras archive, and prove it with Keras where Keras is installed."""
+def convert_keras(
+    source: str, target: str, wanted: Policy, options: Options, calibration: Sequence[str], known: list[Original], *, h5: bool
+) -> Conversion:
+    """Convert a .keras archive or an .h5 model to a .keras archive, and prove it with Keras where Keras is installed.
+
+    What the original gives is `known` once it was run.
+    """
     try:
         from mplint.conversion.keras.convert import convert_archive, convert_h5
     except ImportError as error:
@@ -164,7 +171,9 @@ def convert_keras(source: str, target: str, wanted: Policy, options: Options, ca
     if target != source and not target.endswith(".keras"):
         raise ConversionError(f"-o {target}: the result is a .keras archive, and Keras goes by the name: let it end in .keras")
     name = target if target != source else "converted.keras"
-    return (convert_h5 if h5 else convert_archive)(source, name, wanted, options, list(calibration))
+    if h5:
+        return convert_h5(source, name, wanted, options, list(calibration))
+    return convert_archive(source, name, wanted, options, list(calibration), known=known)
 
 
 def convert_savedmodel(source: str, wanted: Policy, options: Options, calibration: Sequence[str]) -> Conversion:

@@ -11,6 +11,7 @@ import pytest
 import mplint
 from mplint.cli.main import main
 from mplint.conversion.distance import Distance
+from mplint.conversion.keras import runtime
 from mplint.conversion.keras.archive import convert
 from mplint.conversion.keras.convert import convert_archive
 from mplint.conversion.keras.verify import Original, prove
@@ -76,6 +77,34 @@ def test_layers_that_half_cannot_hold_are_found_and_kept(body: Callable[[object]
     assert result.proven and result.error is not None and result.error < FLOAT16.tolerance
     kept = dict(result.kept)
     assert why in kept["fragile (Dense)"] and result.planned["safe"] == "mixed_float16"
+
+
+def test_layers_that_must_stay_are_found_without_loading_a_model_for_each_choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keras.utils.set_random_seed(0)
+    y = x = keras.Input((8,))
+    for at in range(12):
+        y = layers.Dense(8, activation="tanh", name=f"hidden_{at}")(cancelled(y) if at == 5 else y)
+    keras.Model(x, layers.Dense(2)(y)).save(tmp_path / "a.keras")
+    loaded: list[str] = []
+    load = runtime.load
+    monkeypatch.setattr(runtime, "load", lambda path, custom: loaded.append(path) or load(path, custom))
+    result = convert_archive(str(tmp_path / "a.keras"), "b.keras", FLOAT16, Options(), [])
+    assert result.proven and result.heavy_half >= 8 and "fragile (Dense)" in dict(result.kept)
+    assert len(loaded) <= 4, loaded
+
+
+def test_parts_of_another_model_are_chosen_in_one_that_stands(tmp_path: Path) -> None:
+    keras.utils.set_random_seed(0)
+    x = keras.Input((4, 8))
+    y = layers.Bidirectional(layers.LSTM(4), name="both")(layers.Masking(name="masked")(x))
+    model = keras.Model(x, layers.Dense(2, name="head")(y))
+    other = keras.models.clone_model(model)
+    other.set_weights([weight * 2 for weight in model.get_weights()])
+    mixed = runtime.Mixed(model, other, ["both", "head"])
+    feed = [np.random.default_rng(0).standard_normal((2, 4, 8)).astype(np.float32)]
+    for chosen, like in (((), model), (("both", "head"), other)):
+        assert np.allclose(mixed.caller(chosen)(feed)[0], runtime.caller(like)(feed)[0], atol=1e-6)
+    assert not np.allclose(mixed.caller(("head",))(feed)[0], runtime.caller(model)(feed)[0], atol=1e-3)
 
 
 def test_a_model_that_nothing_cures_is_not_written(tmp_path: Path) -> None:

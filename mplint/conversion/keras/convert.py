@@ -15,9 +15,18 @@ from mplint.conversion.result import Conversion
 
 
 def convert_archive(
-    path: str, target: str, policy: Policy, options: Options, calibration: list[str], custom: Mapping[str, object] | None = None
+    path: str,
+    target: str,
+    policy: Policy,
+    options: Options,
+    calibration: list[str],
+    custom: Mapping[str, object] | None = None,
+    known: list[Original] | None = None,
 ) -> Conversion:
-    """Convert a .keras archive, and prove it with Keras where Keras is installed. Raises ConversionError."""
+    """Convert a .keras archive, and prove it with Keras where Keras is installed. Raises ConversionError.
+
+    The original, once it was run, is `known` to another conversion of it.
+    """
     if options.half_io:
         raise ConversionError("--half-io is for ONNX: Keras models keep float32 inputs and outputs")
     feeds = load_feeds(calibration, ()) if calibration else []
@@ -30,11 +39,14 @@ def convert_archive(
     def plan(reasons: Reasons) -> Conversion:
         return convert(path, target, policy, options, largest, reasons, known=original is not None and original.model is not None)
 
-    original: Original | None = None
-    if not makes_layers(path):
-        plan({})  # what can't be converted is refused before Keras is imported
-    options.tell("running the original")
-    original = Original(path, feeds, options, custom)
+    original: Original | None = known[0] if known else None
+    if original is None:
+        if not makes_layers(path):
+            plan({})  # what can't be converted is refused before Keras is imported
+        options.tell("running the original")
+        original = Original(path, feeds, options, custom)
+        if known is not None:
+            known.append(original)
     reasons = original.too_large(policy)
     options.tell("verifying")
     return prove(plan(reasons), original, plan, reasons, options)

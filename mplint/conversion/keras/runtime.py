@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -10,6 +10,8 @@ import numpy as np
 
 from mplint.conversion.keras.kernels import accumulating
 from mplint.conversion.quiet import quiet
+
+Run = Callable[[Sequence[np.ndarray]], list[np.ndarray]]
 
 
 class Sizes(NamedTuple):
@@ -35,36 +37,175 @@ def output_names(model: Any) -> list[str]:
     return sorted(structure) if isinstance(structure, dict) else [str(name) for name in names]
 
 
-def caller(model: Any) -> Callable[[Sequence[np.ndarray]], list[np.ndarray]]:
-    """A function that gives a model's results for inputs in the order of its `inputs`.
+def caller(model: Any) -> Run:
+    """A function that gives a model's results for inputs in the order of its `inputs`."""
+    run = _compiled(lambda given: model(given, training=False))
+    return lambda inputs: _flat(run(_arranged(model, inputs)))
 
-    Models with recurrent layers run as one graph where the backend is TensorFlow, which would take their steps one by one.
+
+class Watched:
+    """A model that notes what goes through its layers and operations: `sizes`, by their paths in the configuration, of all calls so far."""
+
+    def __init__(self, model: Any) -> None:
+        self.model, self.sizes = model, dict[str, Sizes]()
+        self.paths = {id(operation): path for operation, path in parts(model)}
+        self.weights = {
+            path: max((float(_largest(variable.value)) for variable in getattr(operation, "variables", ())), default=0.0)
+            for operation, path in parts(model)
+        }
+        self._run = _compiled(self._noting)
+
+    def __call__(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        results, found = self._run(_arranged(self.model, inputs))
+        for path, pair in found.items():
+            taken, given = (float(size) for size in pair)
+            before = self.sizes.get(path, Sizes(0.0, self.weights[path], 0.0))
+            self.sizes[path] = Sizes(max(before.taken, taken), before.weights, max(before.given, given))
+        return _flat(results)
+
+    def _noting(self, given: Any) -> tuple[Any, dict[str, tuple[Any, Any]]]:
+        import keras
+
+        found: dict[str, tuple[Any, Any]] = {}
+        where = _graph()
+
+        def noting(operation: Any, args: Any, kwargs: Any, call: Callable[[], Any]) -> Any:
+            result = call()
+            path = self.paths.get(id(operation))
+            if path is not None and _graph() is where:  # what a loop computes can't leave it
+                pair = _largest((args, kwargs)), _largest(result)
+                found[path] = tuple(map(keras.ops.maximum, found[path], pair)) if path in found else pair
+            return result
+
+        with _calling(noting):
+            return self.model(given, training=False), found
+
+
+class Mixed:
+    """A model of which each part at `paths` runs as itself, or as the part of another model that stands there.
+
+    No model has to be made for each choice. What a part of the other model gives is cast to the dtype that the model's own part gives;
+    operations without a dtype of their own round as they would if they got all of theirs from such parts.
+    """
+
+    def __init__(self, model: Any, other: Any, paths: Sequence[str]) -> None:
+        self.model, self.paths = model, list(paths)
+        number = {path: at for at, path in enumerate(paths)}
+        others = {path: operation for operation, path in parts(other)}
+        self.places = {id(one): (number[path], others[path]) for one, path in parts(model) if path in number and path in others}
+        self._run = _compiled(self._switching)
+
+    def caller(self, chosen: Collection[str]) -> Run:
+        """What gives the results with the `chosen` parts of the other model."""
+        flags = np.array([path in chosen for path in self.paths])
+        return lambda inputs: _flat(self._run(_arranged(self.model, inputs), flags))
+
+    def _switching(self, given: Any, flags: Any) -> Any:
+        import keras
+
+        made: dict[int, _Chosen] = {}
+        inside = False
+
+        def taken(chosen: Any, dtype: str, one: Any, two: Any) -> Any:
+            result = keras.ops.where(chosen, keras.ops.cast(two, one.dtype), one)
+            made[id(result)] = _Chosen(result, chosen, dtype)
+            return result
+
+        def stored(operation: Any, args: Any, kwargs: Any, call: Callable[[], Any]) -> Any:
+            result, sources = call(), [made.get(id(tensor)) for tensor in _tensors((args, kwargs))]
+            known = [source for source in sources if source is not None]
+            if not known or len(known) < len(sources) or isinstance(operation, keras.layers.Layer):
+                return result
+            chosen, dtype = known[0].chosen, known[0].dtype
+            for source in known[1:]:
+                chosen = keras.ops.logical_and(chosen, source.chosen)
+            return keras.tree.map_structure(
+                lambda one: taken(chosen, dtype, one, keras.ops.cast(one, dtype)) if _is_float(one) else one, result
+            )
+
+        def switched(operation: Any, args: Any, kwargs: Any, call: Callable[[], Any]) -> Any:
+            nonlocal inside
+            if inside:  # the parts of a part go with it
+                return call()
+            if id(operation) not in self.places:
+                return stored(operation, args, kwargs, call)
+            at, other = self.places[id(operation)]
+            inside = True
+            try:
+                own, its = call(), other(*args, **kwargs)
+            finally:
+                inside = False
+            return keras.tree.map_structure(
+                lambda one, two: taken(flags[at], keras.backend.standardize_dtype(two.dtype), one, two) if _is_float(one) else one, own, its
+            )
+
+        with _calling(switched):
+            return self.model(given, training=False)
+
+
+class _Chosen(NamedTuple):
+    """A tensor, whether it is the other model's, and the dtype that it has there."""
+
+    tensor: Any
+    chosen: Any
+    dtype: str
+
+
+def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of tensors, as one graph where the backend is TensorFlow: op by op, it takes many times as long.
+
+    What can't be made a graph runs as it is.
     """
     import keras
 
-    def plain(given: Any) -> Any:
-        return model(given, training=False)
-
-    run = plain
-    if keras.backend.backend() == "tensorflow" and any(hasattr(layer, "cell") for layer in model._flatten_layers()):
+    run = function
+    if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
-        run = tf.function(plain, reduce_retracing=True)
+        run = tf.function(function, reduce_retracing=True)
 
-    def called(inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        with quiet(), accumulating():
-            return _flat(run(_arranged(model, inputs)))
+    def called(*given: Any) -> Any:
+        nonlocal run
+        with quiet(), accumulating(), _as_written():
+            try:
+                return run(*given)
+            except Exception:
+                if run is function:
+                    raise
+                result = function(*given)
+                run = function
+                return result
 
     return called
 
 
-def watched(model: Any, samples: Sequence[Sequence[np.ndarray]]) -> tuple[list[list[np.ndarray]], dict[str, Sizes]]:
-    """A model's results for all samples, and what each layer and operation takes and gives, by its path in the configuration."""
-    paths = {id(operation): path for operation, path in parts(model)}
-    found: dict[str, Sizes] = {}
-    with _watching(paths, found), quiet(), accumulating():
-        results = [_flat(model(_arranged(model, inputs), training=False)) for inputs in samples]
-    return results, found
+@contextmanager
+def _as_written() -> Iterator[None]:
+    """Let TensorFlow run graphs as they were made while it lasts: two graphs of one model give the same numbers."""
+    import keras
+
+    if keras.backend.backend() != "tensorflow":
+        yield
+        return
+    from tensorflow.config import optimizer
+
+    before = optimizer.get_experimental_options().get("disable_meta_optimizer", False)
+    optimizer.set_experimental_options({"disable_meta_optimizer": True})
+    try:
+        yield
+    finally:
+        optimizer.set_experimental_options({"disable_meta_optimizer": before})
+
+
+def _graph() -> Any:
+    """The graph that is being made, None where there is none."""
+    import keras
+
+    if keras.backend.backend() != "tensorflow":
+        return None
+    import tensorflow as tf
+
+    return None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
 
 
 def _arranged(model: Any, inputs: Sequence[np.ndarray]) -> Any:
@@ -95,55 +236,50 @@ def parts(model: Any, prefix: str = "") -> Iterator[tuple[Any, str]]:
 
 
 @contextmanager
-def _watching(paths: Mapping[int, str], found: dict[str, Sizes]) -> Iterator[None]:
-    """Note what goes through the layers at `paths` while it lasts."""
+def _calling(around: Callable[[Any, Any, Any, Callable[[], Any]], Any]) -> Iterator[None]:
+    """Let each layer and operation be called by `around(operation, args, kwargs, call)` while it lasts."""
     import keras
 
     operation = keras.Operation
     original = operation.__call__
 
-    def noting(self: Any, *args: Any, **kwargs: Any) -> Any:
-        result = original(self, *args, **kwargs)
-        path = paths.get(id(self))
-        if path is not None:
-            before = found.get(path, Sizes(0.0, 0.0, 0.0))
-            weights = before.weights or _largest([variable.value for variable in getattr(self, "variables", ())])
-            found[path] = Sizes(max(before.taken, _largest((args, kwargs))), weights, max(before.given, _largest(result)))
-        return result
+    def called(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return around(self, args, kwargs, lambda: original(self, *args, **kwargs))
 
-    operation.__call__ = noting
+    operation.__call__ = called
     try:
         yield
     finally:
         operation.__call__ = original
 
 
-def _largest(value: Any) -> float:
-    """The largest finite |value| among float tensors in nested structures."""
-    found = 0.0
+def _largest(value: Any) -> Any:
+    """The largest finite |value| among float tensors in nested structures, as a number or a tensor of a graph."""
+    from keras import ops
+
+    found: Any = np.float32(0)
     for item in _tensors(value):
-        try:
-            array = np.asarray(item).astype("float32")
-        except (TypeError, ValueError, NotImplementedError):  # a symbol, inside a loop that is traced
+        if 0 in item.shape:
             continue
-        finite = np.abs(array[np.isfinite(array)])
-        found = max(found, float(finite.max(initial=0.0)))
+        sizes = ops.abs(ops.cast(item, "float32"))
+        found = ops.maximum(found, ops.max(ops.where(ops.isfinite(sizes), sizes, 0.0)))
     return found
 
 
 def _tensors(value: Any) -> Iterator[Any]:
+    import keras
+
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, list | tuple):
         for item in value:
             yield from _tensors(item)
-    elif "float" in str(getattr(value, "dtype", "")):
-        import keras
+    elif keras.ops.is_tensor(value) and _is_float(value) and not isinstance(value, keras.KerasTensor):
+        yield value
 
-        try:
-            yield keras.ops.convert_to_numpy(value)
-        except Exception:  # symbols have no values
-            return
+
+def _is_float(tensor: Any) -> bool:
+    return "float" in str(tensor.dtype)
 
 
 def _flat(value: Any) -> list[np.ndarray]:

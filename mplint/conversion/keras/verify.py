@@ -6,17 +6,18 @@ make it fail are found by trying.
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from mplint.conversion.distance import PLAIN, Distance, Ruler, distance, moves, ruler, sizes_of, trials
-from mplint.conversion.fill import misfits
+from mplint.conversion.fill import Measure, misfits
 from mplint.conversion.keras import runtime
 from mplint.conversion.keras.editor import HEAVY
 from mplint.conversion.keras.samples import OPEN_DIMS, Feed, samples_of
@@ -27,6 +28,11 @@ from mplint.conversion.stress import BETWEEN, midway, stressed
 from mplint.graph.storage import Archive, parse_json
 
 Reasons = dict[str, str]  # why a layer stays float32, by its path
+SURE = 0.65  # of the tolerance: what samples that nobody tried may add is the rest
+SHARES = (0.6, 0.4, 0.25)  # of the tolerance, that a plan is made to fill where not all layers may be half
+ALIKE = 0.5  # of the error of a result that its layers beside the original's must show
+MOST, WORST = 400, 2  # layers of which each is tried by itself, and the samples that it is tried on
+WRITTEN = "converted.keras"
 MARGIN = 4  # how far from the end of the range the sizes that were met must stay
 
 
@@ -63,9 +69,10 @@ class Original:
                 self.note = f"not run: {why}"
                 return
             try:
-                self.expected, self.sizes = runtime.watched(self.model, self.samples)
-                self.note = ""
-                self._derive()
+                run = runtime.Watched(self.model)
+                self.expected = [run(inputs) for inputs in self.samples]
+                self.note, self.sizes = "", dict(run.sizes)
+                self._derive(run)
                 return
             except Exception as error:
                 self.note = self.note or f"not run: {said(error)}"
@@ -73,9 +80,8 @@ class Original:
                 if feeds or all(None not in tensor.shape[1:] for tensor in self.model.inputs):
                     break
 
-    def _derive(self) -> None:
+    def _derive(self, run: runtime.Run) -> None:
         """Add what zeros, faint inputs and constant rows make of the first sample, where the original gives numbers for them."""
-        run = runtime.caller(self.model)
         base = {str(at): array for at, array in enumerate(self.samples[0])}
         silent = {name: np.zeros_like(array) if array.dtype.kind == "f" else array for name, array in base.items()}
 
@@ -128,12 +134,12 @@ def prove(result: Conversion, original: Original, plan: Callable[[Reasons], Conv
     original.ruler = ruler(result.policy, runtime.output_names(original.model))
     try:
         with _loaded(result, original) as (converted, folder):
-            found = _distance(result, converted, original)
+            found = _distance(result, runtime.caller(converted), original)
             problem = _other_policy(result, converted, original, folder)
             _count(result, converted)
-        if found is not None and not found.within(result.policy.tolerance):
-            options.tell("looking for the layers that must stay float32")
-            result, found = _cured(result, found, original, plan, reasons)
+            if found is not None and not found.within(SURE * result.policy.tolerance):
+                options.tell("looking for the layers that must stay float32")
+                result, found = _cured(result, found, converted, original, plan, reasons)
     except _Unusable as error:
         result.problems.append(str(error))
         return result
@@ -171,23 +177,63 @@ class _Unusable(Exception):
 
 
 def _cured(
-    result: Conversion, found: Distance, original: Original, plan: Callable[[Reasons], Conversion], reasons: Reasons
+    result: Conversion, found: Distance, converted: Any, original: Original, plan: Callable[[Reasons], Conversion], reasons: Reasons
 ) -> tuple[Conversion, Distance]:
-    """A plan that stands, with the layers in float32 that make this one fail; this one, where no plan does."""
-    movable = list(result.in_half)
+    """A plan that leaves room for other samples, with the layers in float32 that make this one fail; the best, where none does."""
+    movable, tolerance = list(result.in_half), result.policy.tolerance
+    measure = _in_place(converted, original, movable, found)
+    if measure is None:  # each choice is written and loaded
 
-    def distance_of(tried: Conversion) -> Distance:
-        with _loaded(tried, original) as (converted, _):
-            return _distance(tried, converted, original) or found
+        def anew(chosen: Collection[str]) -> Distance:
+            others = dict.fromkeys((path for path in movable if path not in set(chosen)), "tried")
+            tried = plan({**reasons, **others})
+            with _loaded(tried, original) as (model, _):
+                return _distance(tried, runtime.caller(model), original) or found
 
-    def measure(chosen: Collection[str]) -> Distance:
-        others = dict.fromkeys((path for path in movable if path not in set(chosen)), "tried")
-        return distance_of(plan({**reasons, **others}))
+        measure = _Measures(anew)
+    for share in SHARES:
+        blamed = misfits(movable, measure.all, share * tolerance, cost=measure.alone)
+        careful = plan({**reasons, **{path: _blame(far, result.policy) for path, far in blamed.items()}})
+        with _loaded(careful, original) as (model, _):
+            again = _distance(careful, runtime.caller(model), original) or found
+        if again.within(SURE * tolerance) or (again.within(tolerance) and not found.within(tolerance)):
+            result, found = careful, again
+        if found.within(SURE * tolerance):
+            break
+    return result, found
 
-    blamed = misfits(movable, measure, result.policy.tolerance)
-    careful = plan({**reasons, **{path: _blame(far, result.policy) for path, far in blamed.items()}})
-    again = distance_of(careful)
-    return (careful, again) if again.within(result.policy.tolerance) else (result, found)
+
+class _Measures(NamedTuple):
+    """How far the outputs are with some layers in half, and, where that is cheap to ask, with a single one on the worst samples."""
+
+    all: Measure[str]
+    alone: Callable[[str], float] | None = None
+
+
+def _in_place(converted: Any, original: Original, movable: Sequence[str], found: Distance) -> _Measures | None:
+    """Measures of the original with some of its layers as the converted model has them; None where those show nothing of what was found."""
+
+    def distances(chosen: Collection[str], among: Collection[int] | None = None) -> list[Distance]:
+        return list(_distances(mixed.caller(chosen), original, among))
+
+    def alone(path: str) -> float:
+        far = max(distances([path], worst), key=_badness)
+        return float("inf") if far.broken else far.error
+
+    try:
+        mixed = runtime.Mixed(original.model, converted, movable)
+        each = distances(movable)
+    except Exception:  # layers that can't be called beside others
+        return None
+    everything = max(each, key=_badness)
+    if bool(everything.broken) != bool(found.broken) or everything.error < ALIKE * found.error:
+        return None
+    worst = sorted(range(len(each)), key=lambda at: _badness(each[at]), reverse=True)[:WORST]
+    return _Measures(lambda chosen: max(distances(chosen), key=_badness), alone if len(movable) <= MOST else None)
+
+
+def _badness(far: Distance) -> tuple[bool, float]:
+    return bool(far.broken), far.error
 
 
 def _blame(far: Distance, policy: Policy) -> str:
@@ -198,7 +244,7 @@ def _blame(far: Distance, policy: Policy) -> str:
 def _loaded(result: Conversion, original: Original) -> Iterator[tuple[Any, str]]:
     """The converted model, and a folder for the time that it is looked at."""
     with tempfile.TemporaryDirectory(prefix="mplint-") as folder:
-        target = os.path.join(folder, "converted.keras")
+        target = os.path.join(folder, WRITTEN)
         result.save(target)
         try:
             model = runtime.load(target, original.custom)
@@ -207,32 +253,33 @@ def _loaded(result: Conversion, original: Original) -> Iterator[tuple[Any, str]]
         yield model, folder
 
 
-def _distance(result: Conversion, converted: Any, original: Original) -> Distance | None:
+def _distance(result: Conversion, run: runtime.Run, original: Original) -> Distance | None:
     """How far the converted model is from the original, None where nothing can be run; the result holds what each sample showed."""
-    found = list(_distances(converted, original))
+    found = list(_distances(run, original))
     samples = [*(f"sample {at}" for at in range(1, len(original.samples) + 1)), *(name for name, *_ in original.derived)]
     result.trials = trials(found, samples)
-    return max(found, key=lambda one: (bool(one.broken), one.error), default=None)
+    return max(found, key=_badness, default=None)
 
 
-def _distances(converted: Any, original: Original) -> Iterator[Distance]:
-    """How far the converted model is from the original on each sample; after one on which it does not run there is no other."""
-    if not original.samples:
-        return
-    run, usual = runtime.caller(converted), sizes_of(original.expected)
-    for inputs, expected in zip(original.samples, original.expected, strict=True):
+def _distances(run: runtime.Run, original: Original, among: Collection[int] | None = None) -> Iterator[Distance]:
+    """How far what `run` gives is from the original on each sample, or those `among` them, up to one on which it does not run."""
+    usual = sizes_of(original.expected)
+    given = usual if original.given else ()  # made-up inputs are not all of one size
+    known = [(inputs, expected, "") for inputs, expected in zip(original.samples, original.expected, strict=True)]
+    derived = [(inputs, expected, name) for name, inputs, expected in original.derived]
+    for at, (inputs, expected, name) in enumerate(known + derived):
+        if among is not None and at not in among:
+            continue
         try:
             got = run(inputs)
         except Exception as error:
             yield Distance(float("inf"), f"it does not run ({said(error)})")
             return
-        found = distance(expected, got, usual if original.given else (), by=original.ruler)  # made-up inputs are not all of one size
         if [one.dtype for one in expected] != [other.dtype for other in got]:
-            found = Distance(float("inf"), "an output has another dtype than the original's")
-        yield found
-    for name, inputs, expected in original.derived:
-        found = distance(expected, run(inputs), usual, exact=False, by=original.ruler)
-        yield found._replace(broken=f"{found.broken} ({name})" if found.broken else "")
+            yield Distance(float("inf"), "an output has another dtype than the original's")
+            continue
+        found = distance(expected, got, usual if name else given, exact=not name, by=original.ruler)
+        yield found._replace(broken=f"{found.broken} ({name})" if found.broken and name else found.broken)
 
 
 def _other_policy(result: Conversion, converted: Any, original: Original, folder: str) -> str:
@@ -241,12 +288,40 @@ def _other_policy(result: Conversion, converted: Any, original: Original, folder
     for layer in layers:
         if result.planned.get(layer.name, layer.dtype_policy.name) != layer.dtype_policy.name:
             return f"the policy of {layer.name!r} is not the one that was written"
+    if _policies_kept(converted, os.path.join(folder, WRITTEN)):
+        return ""
     again = os.path.join(folder, "again.keras")
     converted.save(again)
     reloaded = runtime.load(again, original.custom)
     if [layer.dtype_policy.name for layer in reloaded._flatten_layers()] != [layer.dtype_policy.name for layer in layers]:
         return "saved and loaded again, it has other policies"
     return ""
+
+
+def _policies_kept(model: Any, path: str) -> bool:
+    """Whether a model, saved again, would say of all dtypes what the archive says that it was loaded from: loaded again, it is the same."""
+    import keras
+
+    with Archive(path) as archive:
+        written = parse_json(archive.read("config.json"), "config.json")
+    try:
+        again = json.loads(json.dumps(keras.saving.serialize_keras_object(model)))
+    except (TypeError, ValueError):  # what only Keras writes as text
+        return False
+    return list(_dtypes(written)) == list(_dtypes(again))
+
+
+def _dtypes(config: object) -> Iterator[object]:
+    """What stands under "dtype" in a configuration, in order."""
+    if isinstance(config, dict):
+        for key, value in config.items():
+            if key == "dtype":
+                yield value if not isinstance(value, dict) else {name: value.get(name) for name in ("class_name", "config")}
+            else:
+                yield from _dtypes(value)
+    elif isinstance(config, list):
+        for item in config:
+            yield from _dtypes(item)
 
 
 def _is_keras2(path: str) -> bool:
