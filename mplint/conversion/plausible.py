@@ -110,3 +110,51 @@ def sound(shape: Sequence[int], name: str, rng: np.random.Generator) -> np.ndarr
         made[made.size // 2] = TONES
     loud = 0.5 ** np.arange(np.prod(shape[:-1], dtype=int)).reshape((*shape[:-1], 1)) if shape else 1.0
     return np.asarray(made / (np.max(np.abs(made)) + 1e-9) * np.ones(tuple(shape)) * loud)
+
+
+SEQUENCES = ("slow", "events", "held")  # kinds of what follows itself in time
+LAG = 0.97  # what a step keeps of the one before: thirty steps or so
+BURST = 0.9  # what an event keeps
+QUIET, LOUD = 0.02, 3.0  # how large a sequence begins and ends
+RISES = 1 / 15  # events a step
+LARGEST = 8.0  # of an event, as logarithms of sound have it
+HELD = 40  # steps for which nothing changes
+BANDS = 6  # features that go over into each other
+
+
+def sequence(shape: Sequence[int], axis: int, name: str, rng: np.random.Generator) -> np.ndarray:
+    """Numbers that go over into each other along an axis and from feature to feature, as what is heard or measured does.
+
+    "slow" ones drift, quiet first and loud at the end; "events" rise at once and fade, and are positive; "held" ones stay for a while.
+    What rounding adds to the state of a recurrent layer adds up over such steps, and averages out over noise.
+    """
+    steps, others = shape[axis], [size for at, size in enumerate(shape) if at != axis]
+    smooth = _smooth(rng.normal(0.0, 1.0, (steps, *others)))
+    if name == "events":
+        begins = rng.random((steps, *(1 for _ in others))) < RISES
+        made = np.minimum(_carried(begins * rng.uniform(0.0, LARGEST) * (0.5 + np.abs(smooth)) / 2, BURST), LARGEST)
+    elif name == "held":
+        every = max(1, min(HELD, steps // 4))
+        made = 1.5 * np.repeat(smooth[::every], every, axis=0)[:steps]
+    else:
+        loudness = np.geomspace(QUIET, LOUD, steps).reshape(-1, *(1 for _ in others))
+        made = loudness * _carried((1 - LAG**2) ** 0.5 * smooth, LAG)
+    return np.ascontiguousarray(np.moveaxis(made, 0, axis))
+
+
+def _smooth(noise: np.ndarray) -> np.ndarray:
+    """Noise whose last axis goes from one number to the next over a few elements."""
+    size = noise.shape[-1]
+    if noise.ndim < 2 or size <= BANDS:
+        return noise
+    at = np.arange(size) / BANDS
+    low = at.astype(int)
+    return np.asarray(noise[..., low] * (1 - at + low) + noise[..., low + 1] * (at - low))
+
+
+def _carried(added: np.ndarray, kept: float) -> np.ndarray:
+    """What stays of all steps so far, a share of it after each."""
+    made = np.array(added, dtype=np.float64)
+    for step in range(1, len(made)):
+        made[step] += kept * made[step - 1]
+    return made

@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from mplint.conversion.onnx.evidence import Evidence
-from mplint.conversion.plausible import FULL, RATE, in_range, is_picture, picture, sound, time_axis
+from mplint.conversion.plausible import FULL, RATE, SEQUENCES, in_range, is_picture, picture, sequence, sound, time_axis
 
 Feed = dict[str, np.ndarray]
 NUMBERS = 1 << 16  # integers of unknown size go up to this
@@ -35,7 +35,7 @@ LENGTHS = (16000, 32000, 8000, 4096, 1536, 1024, 576, 512, 256)
 class Kind(NamedTuple):
     """How the floats of a feed are made: their shape of distribution, whether names are believed, and how large unknown integers are."""
 
-    shape: str = "normal"  # "uniform", "rows" (of very different size; pictures as photographs are), "positive"
+    shape: str = "normal"  # "uniform", "rows" (of very different size; pictures as photographs are), "positive", those of SEQUENCES
     named: bool = False
     integers: int = 2
     seed: int = 0
@@ -145,7 +145,8 @@ def _floats(shape: Sequence[int], known: Evidence, kind: Kind, rng: np.random.Ge
     if known.length is not None and not known.sure:
         loud = kind.named and bool(known.likely) and float(known.likely[kind.seed % len(known.likely)][1]) > 1
         return sound(shape, kind.shape, rng) * (FULL if loud else 1.0)
-    drawn = _standard(shape, kind.shape, rng)
+    walks = known.walked is not None and kind.shape in SEQUENCES
+    drawn = sequence(shape, known.walked or 0, kind.shape, rng) if walks else _standard(shape, kind.shape, rng)
     if known.likely and (known.sure or kind.named):
         mean, spread = known.likely[kind.seed % len(known.likely)]
         if not (_spreads_over(mean, drawn) and _spreads_over(spread, drawn)):

@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from mplint.conversion.onnx.constants import tensor_of
 from mplint.conversion.onnx.program import is_constant
-from mplint.conversion.onnx.widths import widths
+from mplint.conversion.onnx.widths import walked, widths
 from mplint.conversion.plausible import RATE, SOUND, is_sound, likely_by
 
 INDEXING = {"Gather": 1, "GatherElements": 1, "GatherND": 1, "OneHot": 0, "ScatterElements": 1, "ScatterND": 1}
@@ -35,7 +35,7 @@ class Evidence:
     `limit` is one more than the largest integer that it may hold, None where nothing says. `sure` says that the operators are the witness.
     `length` is how many samples of a signal it should hold, None for what is no signal. `choices` are the integers that the graph compares
     it with, and others; `counts` says that it is the length of another input, `of_signal` that of a signal. `widths` are the sizes that
-    weights say its axes have.
+    weights say its axes have, `walked` is the axis that a recurrent operator goes along.
     """
 
     likely: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
@@ -46,6 +46,7 @@ class Evidence:
     counts: bool = False
     of_signal: bool = False
     widths: dict[int, int] = field(default_factory=dict)
+    walked: int | None = None
 
 
 def evidence(value: ir.Value) -> Evidence:
@@ -61,7 +62,7 @@ def evidence(value: ir.Value) -> Evidence:
         return found
     if kind != "f":
         return found
-    found.length = _length(value)
+    found.length, found.walked = _length(value), walked(value)
     scaled = _normalized_by(value)
     if scaled is not None:
         found.likely, found.sure = [scaled], True

@@ -39,11 +39,15 @@ from mplint.conversion.onnx.probe import Probe
 from mplint.conversion.onnx.program import is_constant
 from mplint.conversion.onnx.run import Feed, Outputs, Session
 from mplint.conversion.onnx.widths import RECURRENT, STATES
+from mplint.conversion.plausible import SEQUENCES
 from mplint.conversion.policy import ConversionError, Options
 from mplint.conversion.stress import BETWEEN, FAINT, FAR, ILL, NOISE, STRONGER, ZEROS, loudness, midway, mixed, perturbed, stressed
 
 BASIC = (Kind(), Kind("uniform", seed=1), Kind("rows", seed=2))
 FRESH = (Kind(seed=10), Kind("uniform", seed=11), Kind("rows", seed=12))  # for what the plan does not know
+WALKED = tuple(Kind(shape, seed=4 + at) for at, shape in enumerate(SEQUENCES))
+WALKED_FRESH = tuple(Kind(shape, seed=14 + at) for at, shape in enumerate(SEQUENCES))
+LONGER = 4  # times as many steps as usual, in sequences that the plan does not know
 HINTED = (Kind("positive", seed=3), Kind(named=True, integers=1000, seed=0), Kind(named=True, integers=NUMBERS, seed=1))
 SCALES, SHIFT = (3000.0, 30.0), 100.0
 GROWN = 2  # samples that are made larger
@@ -173,10 +177,26 @@ def samples(path: str, model: ir.Model, options: Options, notes: list[str]) -> S
                 break  # sizes that do not fit
         if found.feeds:
             _enrich(trial, found, values, known, options, dims)
-            trial.derive(found, [made(values, known, options.ranges, dims, kind) for kind in FRESH])
+            trial.derive(
+                found, [made(values, known, options.ranges, dims, kind) for kind in FRESH] + list(_fresh(values, known, options, dims))
+            )
             return found
     notes.append("no generated input fits the model: give --calibration data; without it the plan rests on constants and operators alone")
     return Samples(gaps=["no made-up input ran: give --calibration data"])
+
+
+def _fresh(values: Sequence[ir.Value], known: Mapping[str, Evidence], options: Options, dims: Dims) -> Iterator[Feed]:
+    """Other sequences for what goes along an axis, and longer ones where the file leaves their length open."""
+    axes = {value.name or "": axis for value in values if (axis := known[value.name or ""].walked) is not None}
+    for kind in WALKED_FRESH if axes else ():
+        yield made(values, known, options.ranges, dims, kind)
+    longer = {
+        name: replace(known[name], widths={**known[name].widths, axis: LONGER * known[name].widths[axis]})
+        for name, axis in axes.items()
+        if axis in known[name].widths
+    }
+    if longer:
+        yield made(values, {**known, **longer}, options.ranges, dims, WALKED_FRESH[0])
 
 
 def _enrich(trial: _Trial, found: Samples, values: Sequence[ir.Value], known: Mapping[str, Evidence], options: Options, dims: Dims) -> None:
@@ -186,6 +206,8 @@ def _enrich(trial: _Trial, found: Samples, values: Sequence[ir.Value], known: Ma
     for kind in HINTED:
         if kind.shape != "normal" or any(one.likely and not one.sure for one in known.values()) or counted:
             _hint(trial, found, made(values, known, options.ranges, dims, kind), kind)
+    for kind in WALKED if any(one.walked is not None for one in known.values()) else ():
+        _hint(trial, found, made(values, known, options.ranges, dims, kind), kind)
     unknown = [name for name, one in known.items() if one.limit is None and not one.sure and name not in options.ranges]
     for name in unknown:
         _vary(trial, found, name)

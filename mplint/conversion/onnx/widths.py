@@ -1,4 +1,4 @@
-"""The sizes that weights say an input's open dimensions have, such as the features that a recurrent layer takes."""
+"""What operators say of the axes of an input: the sizes that weights have, and which axis is walked step by step."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ RECURRENT = frozenset(("LSTM", "GRU", "RNN"))
 STATES = (5, 6)  # the inputs of recurrent operators that hold what was before
 STEPS = 300  # of a recurrent layer, over which errors add up: some seconds of frames
 MOST = 200  # values that are looked at
+FARTHEST = 2000  # values behind an input among which an operator that goes step by step is looked for
 
 Axes = tuple[int | None, ...]  # which axis of the input each axis of a value is, if any
 
@@ -47,6 +48,76 @@ def widths(value: ir.Value) -> dict[int, int]:
             if behind is not None:
                 stack += [(output, behind) for output in use.node.outputs[:1]]
     return found
+
+
+def walked(value: ir.Value) -> int | None:
+    """The axis of an input along which a recurrent operator, a scan or a loop behind it goes step by step; None where none does."""
+    stack: list[tuple[ir.Value, Axes]] = [(value, tuple(range(len(value.shape or ()))))]
+    seen: set[ir.Value] = set()
+    while stack and len(seen) < FARTHEST:
+        current, axes = stack.pop()
+        if current in seen or all(axis is None for axis in axes):
+            continue
+        seen.add(current)
+        for use in current.uses():
+            axis = _steps_along(use.node, use.idx, current)
+            if axis is not None and -len(axes) <= axis < len(axes) and axes[axis] is not None:
+                return axes[axis]
+            follows = _follows(use.node, use.idx, axes)
+            if follows is not None:
+                stack += [(output, follows) for output in use.node.outputs[:1]]
+    return None
+
+
+def _steps_along(node: ir.Node, position: int, value: ir.Value) -> int | None:
+    """The axis of its input that an operator takes step by step."""
+    if node.op_type in RECURRENT and position == 0:
+        return 1 if node.attributes.get_int("layout", 0) else 0
+    if node.op_type == "Scan":
+        count = node.attributes.get_int("num_scan_inputs", 0) or 0
+        first = len(node.inputs) - count
+        given = node.attributes.get_ints("scan_input_axes") or [0] * count
+        return given[position - first] if first <= position < first + len(given) else None
+    is_in_body = node.graph is not value.graph  # taken from outside by a loop
+    chosen = node.inputs[1] if node.op_type == "Gather" and position == 0 else None
+    if is_in_body and chosen is not None and not is_constant(chosen) and len(chosen.shape or ()) <= 1:
+        return node.attributes.get_int("axis", 0) or 0
+    return None
+
+
+def _follows(node: ir.Node, position: int, axes: Axes) -> Axes | None:
+    """Which axes of the input those of an operator's first result go along with, though their sizes may differ; None where none does."""
+    behind = _behind(node, position, axes)
+    if behind is not None:
+        return behind
+    result = node.outputs[0].shape
+    rank = len(result) if result is not None else len(axes)
+    match node.op_type:
+        case "MatMul" | "Gemm" if position == 0 and _is_weight(node, 1) and rank == len(axes):
+            return (*axes[:-1], None)
+        case "Conv" | "MaxPool" | "AveragePool" | "ConvTranspose" if position == 0 and len(axes) > 2:
+            return (axes[0], None, *axes[2:])
+        case "Slice" | "Pad" if position == 0:
+            return axes
+        case "Concat" | "Mul" | "Add" | "Sub" | "Div" | "Max" | "Min" | "Where" | "Gelu" | "Softplus" | "LogSoftmax" if rank == len(axes):
+            return axes
+        case "Reshape" if position == 0 and node.inputs[0] is not None and result is not None:
+            return _kept(list(node.inputs[0].shape or ()), list(result), axes)
+        case name if name in RECURRENT and position == 0 and rank == len(axes) + 1:  # steps, directions, batch, features
+            return (axes[0], None, axes[1], None) if not node.attributes.get_int("layout", 0) else (axes[0], axes[1], None, None)
+    return None
+
+
+def _kept(before: Sequence[object], after: Sequence[object], axes: Axes) -> Axes | None:
+    """The axes that a reshape leaves at the front and at the back, by their sizes."""
+    if len(before) != len(axes):
+        return None
+    front = next((at for at, pair in enumerate(zip(before, after, strict=False)) if pair[0] != pair[1]), min(len(before), len(after)))
+    most = min(len(before), len(after)) - front
+    back = next((at for at, pair in enumerate(zip(reversed(before), reversed(after), strict=False)) if pair[0] != pair[1]), most)
+    back = min(back, most)
+    middle = [None] * (len(after) - front - back)
+    return (*axes[:front], *middle, *(axes[len(axes) - back :] if back else ()))
 
 
 def _told(node: ir.Node, position: int, rank: int) -> list[Told]:
