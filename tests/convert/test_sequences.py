@@ -5,15 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnxruntime as ort
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 from onnx_models import model, rng
 
+from mplint.conversion.api import convert_file
 from mplint.conversion.onnx.read import read
 from mplint.conversion.onnx.samples import samples
+from mplint.conversion.onnx.stepwise import mark, step_by_step
 from mplint.conversion.onnx.types import infer_types
 from mplint.conversion.onnx.widths import walked
 from mplint.conversion.plausible import SEQUENCES, sequence
-from mplint.conversion.policy import Options
+from mplint.conversion.policy import Options, policy
 
 GRU = {"W": rng(1, 75, 37) / 8, "R": rng(1, 75, 25, seed=1) / 8}
 NUMBERS = {"one": [1]}
@@ -69,3 +73,72 @@ def test_models_that_go_step_by_step_are_tried_on_sequences_and_on_longer_ones_a
     alike = [np.corrcoef(feed["x"][1:].ravel(), feed["x"][:-1].ravel())[0, 1] for feed in made.feeds]
     assert sum(one > 0.8 for one in alike) >= 3, alike
     assert max(len(one.feed["x"]) for one in made.unseen) == 1200
+
+
+KINDS = {"LSTM": (4, ["y", "h", "c"]), "GRU": (3, ["y", "h"]), "RNN": (1, ["y", "h"])}
+
+
+@pytest.mark.parametrize("opset", [11, 17])
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize("kind", list(KINDS))
+@pytest.mark.parametrize("starts", [False, True])
+def test_step_by_step_an_operator_gives_what_it_gives_at_once(kind: str, direction: str, opset: int, starts: bool) -> None:
+    gates, names = KINDS[kind]
+    count = 2 if direction == "bidirectional" else 1
+    weights = {"W": rng(count, gates * 5, 3), "R": rng(count, gates * 5, 5, seed=1), "B": rng(count, gates * 10, seed=2)}
+    first = ["", "h0", "c0"][: 3 if kind == "LSTM" else 2] if starts else []
+    weights |= {name: rng(count, 2, 5, seed=3) for name in first if name}
+    node = helper.make_node(kind, ["x", "W", "R", "B", *first], names, hidden_size=5, direction=direction)
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["t", 2, 3])],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in names],
+        [numpy_helper.from_array(array, name) for name, array in weights.items()],
+    )
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    feed = {"x": rng(40, 2, 3)}
+    expected = ort.InferenceSession(proto.SerializeToString()).run(None, feed)
+    mark(proto.graph.node[0], TensorProto.FLOAT)
+    step_by_step(proto)
+    assert "Scan" in {one.op_type for one in proto.graph.node} and kind not in {one.op_type for one in proto.graph.node}
+    got = ort.InferenceSession(proto.SerializeToString()).run(None, feed)
+    for one, other in zip(expected, got, strict=True):
+        assert one.shape == other.shape and np.allclose(one, other, atol=1e-6)
+
+
+def half(array: np.ndarray) -> np.ndarray:
+    return array.astype(np.float16).astype(np.float32)
+
+
+def gru(x: np.ndarray, weights: dict[str, np.ndarray], *, stored: bool) -> np.ndarray:
+    """The states of a GRU in NumPy, in the order of ONNX's gates; `stored` in half at each step."""
+    w, r, b = (weights[name][0] for name in "WRB")
+    size = r.shape[1]
+    state, made = np.zeros(size, np.float32), []
+    for step in x:
+        taken, kept = w @ step + b[: 3 * size], r @ state + b[3 * size :]
+        update, reset = (1 / (1 + np.exp(-(taken[at : at + size] + kept[at : at + size]))) for at in (0, size))
+        new = np.tanh(taken[2 * size :] + (r[2 * size :] @ (reset * state)) + b[5 * size :])
+        state = (1 - update) * new + update * state
+        state = half(state) if stored else state
+        made.append(state)
+    return np.stack(made)
+
+
+def test_a_state_that_forgets_little_stays_float32_where_half_would_lose_it_step_by_step(tmp_path: Path) -> None:
+    """What a step adds to the state is less than half of the distance to the next float16: it is lost each time."""
+    weights = {"W": rng(1, 75, 24) / 8, "R": rng(1, 75, 25, seed=1) / 16, "B": np.zeros((1, 150), np.float32)}
+    weights["B"][0, :25] = 8
+    text = "g (float[T,24] x) => (float[T,1,1,25] y) { a = Unsqueeze(x, one) y, h = GRU<hidden_size=25>(a, W, R, B) }"
+    path = model(text, tmp_path / "a.onnx", one=np.array([1]), **weights)
+    feeds = [sequence((300, 24), 0, "held", np.random.default_rng(seed)).astype(np.float32) for seed in range(4)]
+    for at, x in enumerate(feeds):
+        np.savez(tmp_path / f"{at}.npz", x=x)
+    exact = gru(feeds[0], weights, stored=False)
+    rounded = {name: half(array) for name, array in weights.items()}
+    at_once, by_steps = half(gru(half(feeds[0]), rounded, stored=False)), gru(half(feeds[0]), rounded, stored=True)
+    far = [float(np.abs(one - exact).max() / np.abs(exact).max()) for one in (at_once, by_steps)]
+    assert far[0] < 0.002 and far[1] > 0.006, far
+    result = convert_file(path, path, policy("mixed_float16", 0.006), Options(), [str(tmp_path)], "cuda")
+    assert not result.problems and result.heavy_half == 0, result.error

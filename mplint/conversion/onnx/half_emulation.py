@@ -17,6 +17,7 @@ from mplint.conversion.onnx.instrument import holders_of, outermost
 from mplint.conversion.onnx.lean import KEPT, release
 from mplint.conversion.onnx.program import bodies
 from mplint.conversion.onnx.schemas import DTYPE_ATTRIBUTE
+from mplint.conversion.onnx.stepwise import MARK, RECURRENT
 
 HALVES = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
@@ -68,6 +69,9 @@ def _hold(model: ir.Model, held: Mapping[ir.Value, ir.TensorProtocol]) -> None:
 
 def _node(body: ir.Graph | ir.Function, node: ir.Node, *, rounded: bool) -> None:
     kinds = [value.dtype for value in node.outputs]
+    stored = next((kind for kind in kinds if kind in HALVES), None)
+    if rounded and stored is not None and node.op_type in RECURRENT:
+        node.metadata_props[MARK] = str(int(stored))
     for name, attribute in list(node.attributes.items()):
         if attribute.is_ref():
             continue

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from mplint.conversion.onnx.constants import rounded, tensor_of
 from mplint.conversion.onnx.lean import Lean, array_of, lean
 from mplint.conversion.onnx.program import is_constant
+from mplint.conversion.onnx.stepwise import mark
 from mplint.conversion.onnx.types import Body
 from mplint.conversion.planner import MARGIN
 from mplint.conversion.rank import PICKED
@@ -254,6 +255,8 @@ class _Copying:
                     del made.attribute[:]
                     made.attribute.append(helper.make_attribute("value", numpy_helper.from_array(self.stencil.constant(value))))
                 elif value.name:
+                    if value in self.chosen:
+                        mark(made, int(ir.DataType[self.stencil.halves[self.chosen[value]][0].upper()]))
                     made.output[at] = self.made(value, made.output[at], nodes, shown, inside=inside)
 
     def made(self, value: ir.Value, name: str, nodes: list[onnx.NodeProto], shown: dict[int, str], *, inside: bool = False) -> str:

@@ -18,6 +18,7 @@ import onnx_ir as ir
 
 from mplint.conversion.onnx.lean import STORE, Lean, lean, value_of
 from mplint.conversion.onnx.read import read
+from mplint.conversion.onnx.stepwise import step_by_step
 from mplint.processors import processors
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ class Session:
         if isinstance(model, str):
             model = read(model)
         thin = model if isinstance(model, Lean) else lean(model)
+        step_by_step(thin.proto)
         options = ort.SessionOptions()
         options.log_severity_level = 4
         options.intra_op_num_threads = min(4, processors())

@@ -1,0 +1,155 @@
+"""Recurrent operators that store their state in half at each step, as they do in half: the state is what the next step takes.
+
+ONNX Runtime's CPU computes a whole sequence in float32. Here such an operator becomes a Scan of one step, whose state is rounded; where
+little of a state is forgotten, what rounding takes from it adds up over hundreds of steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from mplint.conversion.onnx.widths import RECURRENT
+
+MARK = "mplint.state"  # the key of a node's property that says the dtype of its state
+LEAST = 9  # the opset from which on a Scan is as it is
+UNSQUEEZED = 13  # the opset from which on axes are an input
+LENGTHS, HIDDEN, CELL = 4, 5, 6  # inputs
+PER_DIRECTION = (1, 2, 3, 5, 6, 7)  # the inputs whose first axis (of states, too) counts the directions
+
+
+def mark(node: onnx.NodeProto, half: int) -> None:
+    """Let a node keep its state in a half dtype when it is run."""
+    if node.op_type in RECURRENT and not any(entry.key == MARK for entry in node.metadata_props):
+        node.metadata_props.add(key=MARK, value=str(half))
+
+
+def step_by_step(proto: onnx.ModelProto) -> None:
+    """Make Scans of the marked operators, in place; those with lengths, or batches first, stay as they are."""
+    opset = next((entry.version for entry in proto.opset_import if entry.domain in ("", "ai.onnx")), 0)
+    if opset >= LEAST:
+        _rewrite(proto.graph, opset)
+
+
+def _rewrite(graph: onnx.GraphProto, opset: int) -> None:
+    nodes: list[onnx.NodeProto] = []
+    changed = False
+    for node in graph.node:
+        for attribute in node.attribute:
+            for inner in (*([attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else []), *attribute.graphs):
+                _rewrite(inner, opset)
+        half = next((int(entry.value) for entry in node.metadata_props if entry.key == MARK), 0)
+        made = list(_steps(node, half, opset)) if half else []
+        changed |= bool(made)
+        nodes += made or [node]
+    if changed:
+        kept = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
+        del graph.node[:]
+        graph.node.extend(kept)
+
+
+def _steps(node: onnx.NodeProto, half: int, opset: int) -> Iterator[onnx.NodeProto]:
+    """The nodes that do what a recurrent operator does, step by step; none for one that is left alone."""
+    given = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+    inputs = [*node.input, *[""] * (8 - len(node.input))]
+    outputs = [*node.output, *[""] * (3 - len(node.output))]
+    size = given.get("hidden_size")
+    if inputs[LENGTHS] or given.get("layout", 0) or not size:
+        return
+    direction = given.pop("direction", b"forward").decode()
+    turned = {"forward": [0], "reverse": [1], "bidirectional": [0, 1]}[direction]
+    prefix = f"{next(filter(None, node.output))}__steps"
+    activations = given.pop("activations", [])
+    each = len(activations) // len(turned)
+    results: list[list[str]] = []
+    for at, reverse in enumerate(turned):
+        name = f"{prefix}_{at}"
+        own = list(inputs)
+        if len(turned) > 1:
+            yield _constant(np.array([at], np.int64), f"{name}_at")
+            for position in PER_DIRECTION:
+                if inputs[position]:
+                    own[position] = f"{name}_input_{position}"
+                    yield helper.make_node("Gather", [inputs[position], f"{name}_at"], [own[position]], axis=0)
+        names = [HIDDEN, CELL] if node.op_type == "LSTM" else [HIDDEN]
+        if not all(own[position] for position in names):
+            yield from _zeros(own[0], size, f"{name}_zeros")
+        starts = [own[position] or f"{name}_zeros" for position in names]
+        settings = {**given, **({"activations": activations[at * each : (at + 1) * each]} if activations else {})}
+        body = _body(node.op_type, own, names, half, opset, settings, name)
+        ends = [f"{name}_end_{position}" for position in names]
+        yield helper.make_node(
+            "Scan",
+            [*starts, own[0]],
+            [*ends, f"{name}_all"],
+            body=body,
+            num_scan_inputs=1,
+            scan_input_directions=[reverse],
+            scan_output_directions=[reverse],
+        )
+        results.append([f"{name}_all", *ends])
+    for position, output in enumerate(outputs):  # the whole sequence first, then states
+        if output:
+            parts = [result[position] for result in results]
+            yield helper.make_node("Concat", parts, [output], axis=1 if position == 0 else 0)
+
+
+def _body(
+    kind: str, inputs: list[str], names: list[int], half: int, opset: int, settings: dict[str, object], prefix: str
+) -> onnx.GraphProto:
+    """One step: what it takes of the sequence and the states, and the states that it stores."""
+    own = {position: f"{prefix}_state_{position}" for position in names}
+    taken = [f"{prefix}_rows", *inputs[1:LENGTHS], "", *(own.get(position, "") for position in (HIDDEN, CELL)), inputs[7]]
+    made = {position: f"{prefix}_made_{position}" for position in names}
+    nodes = [_unsqueeze(f"{prefix}_step", f"{prefix}_rows", opset)]
+    nodes.append(helper.make_node(kind, _without_end(taken), ["", *made.values()], **settings))
+    for name in made.values():
+        nodes.append(helper.make_node("Cast", [name], [f"{name}_half"], to=half))
+        nodes.append(helper.make_node("Cast", [f"{name}_half"], [f"{name}_stored"], to=TensorProto.FLOAT))
+    nodes.append(helper.make_node("Identity", [f"{made[HIDDEN]}_stored"], [f"{prefix}_out"]))
+    return helper.make_graph(
+        [*_constants(nodes), *nodes],
+        f"{prefix}_body",
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in (*own.values(), f"{prefix}_step")],
+        [
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
+            for name in (*(f"{one}_stored" for one in made.values()), f"{prefix}_out")
+        ],
+    )
+
+
+def _constants(nodes: list[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """The axes that nodes take as inputs."""
+    for node in nodes:
+        if node.op_type == "Unsqueeze" and len(node.input) > 1:
+            yield _constant(np.array([0], np.int64), node.input[1])
+
+
+def _unsqueeze(source: str, target: str, opset: int) -> onnx.NodeProto:
+    if opset < UNSQUEEZED:
+        return helper.make_node("Unsqueeze", [source], [target], axes=[0])
+    return helper.make_node("Unsqueeze", [source, f"{target}_axes"], [target])
+
+
+def _zeros(sequence: str, size: int, name: str) -> Iterator[onnx.NodeProto]:
+    """A state of zeros, for each sequence of a batch."""
+    yield _constant(np.array([1], np.int64), f"{name}_one")
+    yield _constant(np.array([size], np.int64), f"{name}_size")
+    yield helper.make_node("Shape", [sequence], [f"{name}_sizes"])
+    yield helper.make_node("Gather", [f"{name}_sizes", f"{name}_one"], [f"{name}_batch"], axis=0)
+    yield helper.make_node("Concat", [f"{name}_one", f"{name}_batch", f"{name}_size"], [f"{name}_shape"], axis=0)
+    yield helper.make_node("ConstantOfShape", [f"{name}_shape"], [name])
+
+
+def _without_end(names: list[str]) -> list[str]:
+    """Names without the empty ones at the end."""
+    while names and not names[-1]:
+        names.pop()
+    return names
+
+
+def _constant(array: np.ndarray, name: str) -> onnx.NodeProto:
+    return helper.make_node("Constant", [], [name], value=numpy_helper.from_array(array))
