@@ -14,6 +14,9 @@ from mplint.conversion.result import Conversion, Trial
 NOISES = 2.0  # how many times its own noise float32 may be off
 STILL = 1e-3  # outputs that move by less, of their size, do not follow the inputs
 SMALL = 0.25  # of a tolerance
+NEAR = 0.9  # beyond this a probability is decided
+VANISHED = 1e-37  # a probability that float32 hardly tells from 0
+UNTOLD = 1e-6  # how near 1 a sigmoid says nothing of what went into it
 NO_NUMBER = "an output became infinite or NaN"
 
 
@@ -116,6 +119,27 @@ def _by_metric(metric: Metric, expected: dict[str, np.ndarray], got: dict[str, n
     except Exception as error_in_it:
         raise ConversionError(f"--metric: {type(error_in_it).__name__}: {str(error_in_it).strip().partition(chr(10))[0]}") from error_in_it
     return Distance(error) if error >= 0 else Distance(float("inf"), f"the metric gives {error}")
+
+
+def undecided(kind: str, expected: np.ndarray, got: np.ndarray) -> float:
+    """How far probabilities would move where two classes are equal, by what went into their "softmax" or "sigmoid".
+
+    Where a probability is near 0 or 1, nothing moves it, and what rounding did to the model before it does not show.
+    """
+    one, two = expected.astype(np.float64), got.astype(np.float64)
+    if kind == "softmax":
+        best = np.argsort(one, axis=-1)[..., -2:]
+        first, second = (np.diff(np.take_along_axis(np.log(np.maximum(each, VANISHED)), best, -1)) for each in (one, two))
+    else:
+        first, second = (np.log(each / (1 - each)) for each in (np.clip(array, UNTOLD, 1 - UNTOLD) for array in (one, two)))
+    return float(np.tanh(np.max(np.abs(first - second), initial=0.0) / 4))
+
+
+def is_decided(probabilities: np.ndarray, kind: str) -> bool:
+    """Whether all probabilities are near 0 or 1."""
+    if kind == "softmax":
+        return bool((np.max(probabilities, axis=-1) > NEAR).all())
+    return bool(((probabilities > NEAR) | (probabilities < 1 - NEAR)).all())
 
 
 def sizes_of(results: Iterable[Sequence[object]]) -> tuple[float, ...]:

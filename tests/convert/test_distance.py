@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mplint.conversion.distance import distance, judge
+from mplint.conversion.distance import distance, is_decided, judge, undecided
 from mplint.conversion.policy import policy
 from mplint.conversion.result import Conversion
 
@@ -31,3 +31,18 @@ def test_the_error_is_relative_to_the_largest_value_and_the_worst_sample_counts(
     result = Conversion(policy("mixed_float16"), save=lambda _: None)
     judge(result, [distance([ONE], [ONE]), distance([ONE], [ONE + 0.4])])
     assert result.error == pytest.approx(0.1, rel=1e-3) and not result.proven
+
+
+@pytest.mark.parametrize("kind", ["softmax", "sigmoid"])
+def test_probabilities_that_are_decided_hide_an_error_that_shows_where_they_are_not(kind: str) -> None:
+    logits = np.array([[9.0, 0.0, -3.0]])
+    moved = logits + np.array([[0.4, 0.0, 0.0]])
+
+    def made(given: np.ndarray) -> np.ndarray:
+        return np.exp(given) / np.exp(given).sum(-1, keepdims=True) if kind == "softmax" else 1 / (1 + np.exp(-given))
+
+    assert abs(made(moved) - made(logits)).max() < 1e-4
+    level = np.where(logits == 9.0, 0.0, logits)  # where the first is no longer sure of itself
+    shown = abs(made(level + moved - logits) - made(level)).max()
+    assert shown / 1.2 < undecided(kind, made(logits).astype(np.float32), made(moved).astype(np.float32)) < 1.2 * shown
+    assert is_decided(made(2 * logits + 0.01), "softmax") and not is_decided(made(level), kind)

@@ -107,6 +107,17 @@ def test_parts_of_another_model_are_chosen_in_one_that_stands(tmp_path: Path) ->
     assert not np.allclose(mixed.caller(("head",))(feed)[0], runtime.caller(model)(feed)[0], atol=1e-3)
 
 
+def test_probabilities_near_1_hide_no_error(tmp_path: Path) -> None:
+    """The first class wins by far on every sample, so that nothing that half does to the numbers before the softmax shows in it."""
+    keras.utils.set_random_seed(0)
+    x = keras.Input((8,))
+    hidden = (layers.Dense(8, name="fragile")(x) + 5000.0) - 5000.0
+    biased = keras.initializers.Constant(np.array([40.0, 0.0, -40.0], np.float32))
+    keras.Model(x, layers.Dense(3, activation="softmax", bias_initializer=biased)(hidden)).save(tmp_path / "a.keras")
+    result = convert_archive(str(tmp_path / "a.keras"), "b.keras", FLOAT16, Options(), [])
+    assert not result.problems and "fragile (Dense)" in dict(result.kept)
+
+
 def test_a_model_that_nothing_cures_is_not_written(tmp_path: Path) -> None:
     """The tolerance asks for more than half gives, so that no layer may compute in it."""
     x = keras.Input((8,))

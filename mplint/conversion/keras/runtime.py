@@ -37,6 +37,19 @@ def output_names(model: Any) -> list[str]:
     return sorted(structure) if isinstance(structure, dict) else [str(name) for name in names]
 
 
+def probabilities(model: Any) -> dict[int, str]:
+    """The outputs that a softmax or a sigmoid makes, by their places among the results."""
+    found = {}
+    structure = getattr(model, "_outputs_struct", None)
+    tensors = [structure[key] for key in sorted(structure)] if isinstance(structure, dict) else getattr(model, "outputs", None) or []
+    for at, tensor in enumerate(tensors):
+        maker = getattr(getattr(tensor, "_keras_history", None), "operation", None)
+        name = getattr(getattr(maker, "activation", None), "__name__", "") or type(maker).__name__.lower()
+        if name in ("softmax", "sigmoid"):
+            found[at] = name
+    return found
+
+
 def caller(model: Any) -> Run:
     """A function that gives a model's results for inputs in the order of its `inputs`."""
     run = _compiled(lambda given: model(given, training=False))

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mplint.conversion.distance import PLAIN, Distance, Ruler, distance, moves, ruler, sizes_of, trials
+from mplint.conversion.distance import PLAIN, Distance, Ruler, distance, is_decided, moves, ruler, sizes_of, trials, undecided
 from mplint.conversion.fill import Measure, misfits
 from mplint.conversion.keras import runtime
 from mplint.conversion.keras.editor import HEAVY
@@ -48,6 +48,7 @@ class Original:
         self.note = ""
         self.sizes: dict[str, runtime.Sizes] = {}
         self.ruler: Ruler = PLAIN
+        self.probabilities: dict[int, str] = {}  # the outputs that a softmax or a sigmoid makes
         try:
             with quiet():
                 import keras  # noqa: F401
@@ -73,6 +74,7 @@ class Original:
                 self.expected = [run(inputs) for inputs in self.samples]
                 self.note, self.sizes = "", dict(run.sizes)
                 self._derive(run)
+                self.probabilities = runtime.probabilities(self.model)
                 return
             except Exception as error:
                 self.note = self.note or f"not run: {said(error)}"
@@ -279,6 +281,11 @@ def _distances(run: runtime.Run, original: Original, among: Collection[int] | No
             yield Distance(float("inf"), "an output has another dtype than the original's")
             continue
         found = distance(expected, got, usual if name else given, exact=not name, by=original.ruler)
+        if not found.broken and not name and original.ruler.metric is None:
+            hiding = {at: kind for at, kind in original.probabilities.items() if is_decided(expected[at], kind)}
+            told = {at: undecided(kind, expected[at], got[at]) for at, kind in hiding.items()}
+            each = tuple(max(error or 0.0, told[at]) if at in told else error for at, error in enumerate(found.each))
+            found = found._replace(error=max(found.error, *told.values()), each=each) if told else found
         yield found._replace(broken=f"{found.broken} ({name})" if found.broken and name else found.broken)
 
 
