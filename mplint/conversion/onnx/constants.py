@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 
-from mplint.conversion.onnx.lean import release
+from mplint.conversion.onnx.lean import array_of, release
 from mplint.conversion.policy import Policy
 from mplint.limits import FLOAT16_MAX
 
@@ -29,15 +29,21 @@ def tensor_of(value: ir.Value) -> ir.TensorProtocol | None:
     return None
 
 
+PIECE = 1 << 18  # elements that are rounded at once: nothing of the size of a weight is made besides
+
+
 def rounded(array: NDArray[np.float32], half: str) -> NDArray[np.generic]:
     """`array` in half. Finite numbers beyond the range become the largest finite one: a mask of -1e9 stays a mask and makes no -inf."""
-    if half == "float16":
-        finite = np.isfinite(array)
-        clipped = np.clip(array, -FLOAT16_MAX, FLOAT16_MAX)
-        return np.where(finite, clipped, array).astype(np.float16)
-    import ml_dtypes
+    if half != "float16":
+        import ml_dtypes
 
-    return array.astype(ml_dtypes.bfloat16)
+        return array.astype(ml_dtypes.bfloat16)
+    made = np.empty(array.shape, np.float16)
+    source, target = array.reshape(-1), made.reshape(-1)
+    for start in range(0, source.size, PIECE):
+        part = source[start : start + PIECE]
+        target[start : start + PIECE] = np.where(np.isfinite(part), np.clip(part, -FLOAT16_MAX, FLOAT16_MAX), part)
+    return made
 
 
 def in_half(tensor: ir.TensorProtocol, dtype: ir.DataType, name: str) -> ir.LazyTensor:
@@ -47,7 +53,7 @@ def in_half(tensor: ir.TensorProtocol, dtype: ir.DataType, name: str) -> ir.Lazy
 
 
 def _rounded_tensor(tensor: ir.TensorProtocol, half: str, dtype: ir.DataType) -> ir.TensorProtocol:
-    made = ir.tensor(rounded(tensor.numpy(), half), dtype=dtype)
+    made = ir.tensor(rounded(array_of(tensor), half), dtype=dtype)
     release(tensor)
     return made
 

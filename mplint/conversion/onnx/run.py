@@ -28,7 +28,11 @@ Feed = Mapping[str, np.ndarray]
 Outputs = list[object]
 INLINE_BYTES = 1 << 30  # protobuf stops at 2 GiB; above this, weights go to a file beside the model
 LARGE = 1 << 25  # bytes of weights that are not to be copied by optimizations
+COUNTING = 1 << 22  # bytes of weights from which on a copy of them is told from what Python takes
 
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # the numbers of glibc's settings
+RETURNED = 1 << 22  # bytes that are given back to the system as soon as they are free
 
 OPEN: WeakSet[Session] = WeakSet()
 
@@ -44,9 +48,13 @@ def _c_library() -> ctypes.CDLL | None:
     """glibc, which keeps what is freed; None where there is another one."""
     try:
         library = ctypes.CDLL("libc.so.6") if sys.platform == "linux" else None
-        return library if hasattr(library, "malloc_trim") else None
     except OSError:
         return None
+    if library is None or not hasattr(library, "malloc_trim"):
+        return None
+    for setting in (M_TRIM_THRESHOLD, M_MMAP_THRESHOLD):  # else it learns to keep blocks of up to 32 MiB
+        library.mallopt(setting, RETURNED)
+    return library
 
 
 def trim() -> None:
@@ -62,6 +70,7 @@ class Session:
     def __init__(self, model: ir.Model | Lean | str, *, optimize: bool = False, profile: str = "") -> None:
         import onnxruntime as ort
 
+        _c_library()
         if isinstance(model, str):
             model = read(model)
         thin = model if isinstance(model, Lean) else lean(model)
@@ -74,10 +83,11 @@ class Session:
         if profile:
             options.enable_profiling = True
             options.profile_file_prefix = profile
-        large = sum(tensor.nbytes for tensor in thin.weights.values()) >= LARGE
-        if large or not optimize:  # folding the casts of weights would make a float32 copy of each
+        size = sum(tensor.nbytes for tensor in thin.weights.values())
+        large = size >= LARGE
+        if large or not optimize:
             options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-        if large:  # an arena keeps every weight that was ever cast
+        if size >= COUNTING:  # an arena keeps every weight that was ever cast
             options.enable_cpu_mem_arena = False
         if not optimize:  # buffers are not shared by shapes that a model declares, which may be wrong
             options.enable_mem_reuse = False
@@ -89,14 +99,20 @@ class Session:
         for name, value in zip(thin.weights, held, strict=True):  # without this, it copies them
             options.add_initializer(name, value)
         self.held = held
+        off = ["ConstantFolding"] if size >= COUNTING else None  # of the casts of weights it would make a float32 copy of each
+
+        def loaded() -> ort.InferenceSession:
+            given = thin.proto.SerializeToString()
+            return ort.InferenceSession(given, options, providers=["CPUExecutionProvider"], disabled_optimizers=off)
+
         with _empty_store(thin, options) if large else nullcontext():
             try:
-                self.session = ort.InferenceSession(thin.proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+                self.session = loaded()
             except Exception:
                 if optimize:
                     raise
                 forget_types(thin.proto)  # what is made to measure needs none
-                self.session = ort.InferenceSession(thin.proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+                self.session = loaded()
         OPEN.add(self)
         self.aliases = thin.aliases
         self.inputs = {item.name: item.type for item in self.session.get_inputs()}
