@@ -113,6 +113,7 @@ def sound(shape: Sequence[int], name: str, rng: np.random.Generator) -> np.ndarr
 
 
 SEQUENCES = ("slow", "events", "held")  # kinds of what follows itself in time
+STEPS = 300  # over which errors add up: some seconds of frames
 LAG = 0.97  # what a step keeps of the one before: thirty steps or so
 BURST = 0.9  # what an event keeps
 QUIET, LOUD = 0.02, 3.0  # how large a sequence begins and ends

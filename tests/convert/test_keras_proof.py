@@ -14,6 +14,7 @@ from mplint.conversion.distance import Distance
 from mplint.conversion.keras import runtime
 from mplint.conversion.keras.archive import convert
 from mplint.conversion.keras.convert import convert_archive
+from mplint.conversion.keras.samples import samples_of
 from mplint.conversion.keras.verify import Original, prove
 from mplint.conversion.policy import ConversionError, Options, policy
 from mplint.conversion.result import Conversion, Verdict
@@ -105,6 +106,16 @@ def test_parts_of_another_model_are_chosen_in_one_that_stands(tmp_path: Path) ->
     for chosen, like in (((), model), (("both", "head"), other)):
         assert np.allclose(mixed.caller(chosen)(feed)[0], runtime.caller(like)(feed)[0], atol=1e-6)
     assert not np.allclose(mixed.caller(("head",))(feed)[0], runtime.caller(model)(feed)[0], atol=1e-3)
+
+
+def test_recurrent_layers_are_tried_on_sequences_that_go_over_into_each_other() -> None:
+    x, other = keras.Input((None, 12)), keras.Input((5, 4))
+    y = layers.Bidirectional(layers.GRU(4))(layers.Conv1D(8, 3, padding="same")(x))
+    model = keras.Model([x, other], layers.Dense(1)(layers.Concatenate()([y, layers.Flatten()(other)])))
+    made, why = samples_of(model, [], {})
+    alike = [np.corrcoef(one[0][:, 1:].ravel(), one[0][:, :-1].ravel())[0, 1] for one in made]
+    assert not why and sum(share > 0.8 for share in alike) == 3 and {one[0].shape[1] for one in made} == {16, 300}
+    assert all(np.corrcoef(one[1][:, 1:].ravel(), one[1][:, :-1].ravel())[0, 1] < 0.8 for one in made)
 
 
 def test_probabilities_near_1_hide_no_error(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mplint.conversion.feeds import Wanted, check_data
-from mplint.conversion.plausible import RATE, hinted, is_sound
+from mplint.conversion.plausible import RATE, SEQUENCES, STEPS, hinted, is_sound, sequence
 from mplint.conversion.policy import ConversionError, nearest
 
 Feed = list[np.ndarray]
@@ -45,7 +45,46 @@ def samples_of(
     bounds = [_range(model, tensor, ranges) for tensor in inputs]
     told = any(bound is None and hinted(tensor.name, (1, 1), 0) is not None for tensor, bound in zip(inputs, bounds, strict=True))
     seeds = range(SAMPLES + NAMED) if told else range(SAMPLES)  # what names say comes last
-    return [[_made(tensor, bounds[at], (seed, at), size) for at, tensor in enumerate(inputs)] for seed in seeds], ""
+    made = [[_made(tensor, bounds[at], (seed, at), size) for at, tensor in enumerate(inputs)] for seed in seeds]
+    walked = [bound is None and _is_walked(model, tensor) for tensor, bound in zip(inputs, bounds, strict=True)]
+    for kind in SEQUENCES if any(walked) else ():
+        made.append(
+            [_sequence(tensor, kind, array) if walks else array for tensor, array, walks in zip(inputs, made[0], walked, strict=True)]
+        )
+    return made, ""
+
+
+def _sequence(tensor: Any, kind: str, like: np.ndarray) -> np.ndarray:
+    """A sequence for an input, of a kind that what is heard or measured has; of many steps, where the model takes any number."""
+    shape = [like.shape[0], like.shape[1] if tensor.shape[1] is not None else STEPS, *like.shape[2:]]
+    return sequence(shape, 1, kind, np.random.default_rng(SEQUENCES.index(kind))).astype(like.dtype)
+
+
+def _is_walked(model: Any, tensor: Any) -> bool:
+    """Whether a recurrent layer goes along the second axis of what becomes of a float input."""
+    if len(tensor.shape) < 3 or "float" not in str(tensor.dtype):
+        return False
+    operations = list(getattr(model, "operations", None) or model.layers)
+    if type(model).__name__ == "Sequential":
+        return any(map(_is_recurrent, operations))
+    reached, stack = {id(tensor)}, [tensor]
+    while stack:
+        current = stack.pop()
+        for operation in operations:
+            for node in getattr(operation, "_inbound_nodes", ()):
+                if any(given is current for given in node.input_tensors):
+                    if _is_recurrent(operation):
+                        return True
+                    new = [made for made in node.output_tensors if id(made) not in reached]
+                    reached.update(map(id, new))
+                    stack += new
+    return False
+
+
+def _is_recurrent(layer: Any) -> bool:
+    """Whether a layer, one that it wraps, or one of a model in it has a cell that is called for each step."""
+    inner = [getattr(layer, name, None) for name in ("layer", "forward_layer")]
+    return hasattr(layer, "cell") or any(_is_recurrent(one) for one in (*inner, *getattr(layer, "layers", ())) if one is not None)
 
 
 class _Input(NamedTuple):

@@ -9,13 +9,13 @@ import onnx_ir as ir
 
 from mplint.conversion.onnx.constants import tensor_of
 from mplint.conversion.onnx.program import is_constant
+from mplint.conversion.plausible import STEPS
 
 SAME = frozenset(("Identity", "Cast", "Clip", "Relu", "LeakyRelu", "Elu", "Sigmoid", "Tanh", "Abs", "Neg", "Sqrt", "Exp", "Log", "Dropout"))
 BROADCASTING = frozenset(("Add", "Sub", "Mul", "Div", "PRelu", "Pow"))
 NORMS = frozenset(("BatchNormalization", "InstanceNormalization"))
 RECURRENT = frozenset(("LSTM", "GRU", "RNN"))
 STATES = (5, 6)  # the inputs of recurrent operators that hold what was before
-STEPS = 300  # of a recurrent layer, over which errors add up: some seconds of frames
 MOST = 200  # values that are looked at
 FARTHEST = 2000  # values behind an input among which an operator that goes step by step is looked for
 
