@@ -142,3 +142,24 @@ def test_a_state_that_forgets_little_stays_float32_where_half_would_lose_it_step
     assert far[0] < 0.002 and far[1] > 0.006, far
     result = convert_file(path, path, policy("mixed_float16", 0.006), Options(), [str(tmp_path)], "cuda")
     assert not result.problems and result.heavy_half == 0, result.error
+
+
+@pytest.mark.framework
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_recurrent_programs_are_tried_on_sequences(batch_first: bool) -> None:
+    torch = pytest.importorskip("torch")
+    from mplint.conversion.torch.samples import examples, leaves, sequences
+
+    class Recurrent(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.inner = torch.nn.Linear(12, 8), torch.nn.GRU(8, 4, batch_first=batch_first)
+
+        def forward(self, x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+            return self.inner(self.first(x))[0] + other.mean()
+
+    program = torch.export.export(Recurrent(), (torch.randn((2, 50, 12) if batch_first else (50, 2, 12)), torch.randn(7)))
+    made = [leaves(program, one) for one in sequences(program, examples(program), Options())]
+    steps = [x.movedim(1 if batch_first else 0, 0) for x, _ in made]
+    assert [np.corrcoef(x[1:].flatten(), x[:-1].flatten())[0, 1] > 0.8 for x in steps] == [True] * 3
+    assert all(torch.equal(other, made[0][1]) for _, other in made)

@@ -6,8 +6,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from mplint.conversion.feeds import Wanted, check_data
+from mplint.conversion.plausible import SEQUENCES, sequence
 from mplint.conversion.policy import ConversionError, Options
+from mplint.conversion.torch.operators import RECURRENT, base_name
 
 if TYPE_CHECKING:
     import torch
@@ -131,6 +135,50 @@ def varied(program: ExportedProgram, sample: Sample, seed: int, options: Options
     return with_leaves(
         program, sample, [vary(name, value) for name, value in zip(input_names(program), leaves(program, sample), strict=True)]
     )
+
+
+def sequences(program: ExportedProgram, sample: Sample, options: Options) -> list[Sample]:
+    """The sample with sequences whose steps follow each other, of each kind, for the inputs that a recurrent operator goes along."""
+    axes = {name: axis for name, axis in _walked(program).items() if name not in options.ranges}
+
+    def made(kind: str, name: str, value: Any) -> Any:
+        if name not in axes:
+            return value
+        import torch
+
+        drawn = torch.from_numpy(sequence(value.shape, axes[name], kind, np.random.default_rng(SEQUENCES.index(kind))))
+        known = value.double()
+        spread = float(known.std()) or 1.0
+        return (drawn.abs() * spread if float(known.min()) >= 0 else drawn * spread + float(known.mean())).to(value)
+
+    names, values = input_names(program), leaves(program, sample)
+    return [
+        with_leaves(program, sample, [made(kind, name, value) for name, value in zip(names, values, strict=True)])
+        for kind in (SEQUENCES if axes else ())
+    ]
+
+
+def _walked(program: ExportedProgram) -> dict[str, int]:
+    """The axis of each float input that has as many steps as a recurrent operator behind it takes."""
+    import torch
+
+    given, found = set(input_names(program)), dict[str, int]()
+    for node in program.graph.nodes:
+        if base_name(node.target) not in RECURRENT or not hasattr(node.args[0], "meta"):
+            continue
+        sizes = node.args[0].meta["val"].shape
+        axis = 1 if node.args[-1] is True else 0  # the last argument says whether batches come first
+        stack, seen = [node.args[0]], set()
+        while stack:
+            before = stack.pop()
+            seen.add(before)
+            stack += [one for one in before.all_input_nodes if one not in seen]
+            value = before.meta.get("val")
+            if before.name in given and isinstance(value, torch.Tensor) and value.is_floating_point():
+                alike = [at for at, size in enumerate(value.shape) if str(size) == str(sizes[axis])]
+                if alike:
+                    found[before.name] = axis if axis in alike else alike[0]
+    return found
 
 
 def scaled(program: ExportedProgram, sample: Sample, factor: float) -> Sample:

@@ -26,6 +26,7 @@ from mplint.conversion.torch.samples import (
     output_names,
     resized,
     scaled,
+    sequences,
     varied,
     with_leaves,
 )
@@ -85,6 +86,12 @@ def expected(program: ExportedProgram, policy: Policy, options: Options, device:
             found.names.append("varied inputs")
             found.shown.append(other)
             break
+    for walked in () if feeds else sequences(program, found.samples[0], options):
+        other = _runs(call, walked)
+        if other is not None:
+            found.samples.append(other[0])
+            found.names.append("a sequence")
+            found.shown.append(other)
     found.ordinary = len(found.samples)
     derived = list(_derived(program, call, found))
     larger = _runs(call, scaled(program, found.samples[0], 2.0))
