@@ -31,7 +31,7 @@ Reasons = dict[str, str]  # why a layer stays float32, by its path
 SURE = 0.65  # of the tolerance: what samples that nobody tried may add is the rest
 SHARES = (0.6, 0.4, 0.25)  # of the tolerance, that a plan is made to fill where not all layers may be half
 ALIKE = 0.5  # of the error of a result that its layers beside the original's must show
-MOST, WORST = 400, 2  # layers of which each is tried by itself, and the samples that it is tried on
+MOST, WORST, MANY = 400, 2, 100  # layers of which each is tried by itself, the samples that it is tried on, and from when on on one
 WRITTEN = "converted.keras"
 MARGIN = 4  # how far from the end of the range the sizes that were met must stay
 
@@ -230,7 +230,7 @@ def _in_place(converted: Any, original: Original, movable: Sequence[str], found:
     everything = max(each, key=_badness)
     if bool(everything.broken) != bool(found.broken) or everything.error < ALIKE * found.error:
         return None
-    worst = sorted(range(len(each)), key=lambda at: _badness(each[at]), reverse=True)[:WORST]
+    worst = sorted(range(len(each)), key=lambda at: _badness(each[at]), reverse=True)[: 1 if len(movable) > MANY else WORST]
     return _Measures(lambda chosen: max(distances(chosen), key=_badness), alone if len(movable) <= MOST else None)
 
 
