@@ -31,7 +31,7 @@ Reasons = dict[str, str]  # why a layer stays float32, by its path
 SURE = 0.65  # of the tolerance: what samples that nobody tried may add is the rest
 SHARES = (0.6, 0.4, 0.25)  # of the tolerance, that a plan is made to fill where not all layers may be half
 ALIKE = 0.5  # of the error of a result that its layers beside the original's must show
-MOST, WORST, MANY = 400, 2, 100  # layers of which each is tried by itself, the samples that it is tried on, and from when on on one
+MOST, WORST = 400, 2  # groups of layers of which each is tried by itself, and the samples that it is tried on
 WRITTEN = "converted.keras"
 MARGIN = 4  # how far from the end of the range the sizes that were met must stay
 
@@ -182,12 +182,12 @@ def _cured(
     result: Conversion, found: Distance, converted: Any, original: Original, plan: Callable[[Reasons], Conversion], reasons: Reasons
 ) -> tuple[Conversion, Distance]:
     """A plan that leaves room for other samples, with the layers in float32 that make this one fail; the best, where none does."""
-    movable, tolerance = list(result.in_half), result.policy.tolerance
+    movable, tolerance = list(_together(result.in_half, converted)), result.policy.tolerance
     measure = _in_place(converted, original, movable, found)
     if measure is None:  # each choice is written and loaded
 
-        def anew(chosen: Collection[str]) -> Distance:
-            others = dict.fromkeys((path for path in movable if path not in set(chosen)), "tried")
+        def anew(chosen: Collection[Group]) -> Distance:
+            others = dict.fromkeys((path for group in movable if group not in set(chosen) for path in group), "tried")
             tried = plan({**reasons, **others})
             with _loaded(tried, original) as (model, _):
                 return _distance(tried, runtime.caller(model), original) or found
@@ -195,7 +195,7 @@ def _cured(
         measure = _Measures(anew)
     for share in SHARES:
         blamed = misfits(movable, measure.all, share * tolerance, cost=measure.alone)
-        careful = plan({**reasons, **{path: _blame(far, result.policy) for path, far in blamed.items()}})
+        careful = plan({**reasons, **{path: _blame(far, result.policy) for group, far in blamed.items() for path in group}})
         with _loaded(careful, original) as (model, _):
             again = _distance(careful, runtime.caller(model), original) or found
         if again.within(SURE * tolerance) or (again.within(tolerance) and not found.within(tolerance)):
@@ -205,32 +205,48 @@ def _cured(
     return result, found
 
 
+Group = tuple[str, ...]  # layers that are half or float32 together, by their paths
+
+
+def _together(paths: Sequence[str], model: Any) -> Iterator[Group]:
+    """Each heavy layer with the light ones behind it, up to the next heavy one: between them stand no casts."""
+    kinds = {path: type(operation).__name__ for operation, path in runtime.parts(model)}
+    group: list[str] = []
+    for path in paths:
+        if group and kinds.get(path, "").startswith(HEAVY) and not any(path.startswith(f"{before}/") for before in group):
+            yield tuple(group)
+            group = []
+        group.append(path)
+    if group:
+        yield tuple(group)
+
+
 class _Measures(NamedTuple):
-    """How far the outputs are with some layers in half, and, where that is cheap to ask, with a single one on the worst samples."""
+    """How far the outputs are with some layers in half, and, where that is cheap to ask, with one group on the samples that are worst."""
 
-    all: Measure[str]
-    alone: Callable[[str], float] | None = None
+    all: Measure[Group]
+    alone: Callable[[Group], float] | None = None
 
 
-def _in_place(converted: Any, original: Original, movable: Sequence[str], found: Distance) -> _Measures | None:
+def _in_place(converted: Any, original: Original, movable: Sequence[Group], found: Distance) -> _Measures | None:
     """Measures of the original with some of its layers as the converted model has them; None where those show nothing of what was found."""
 
-    def distances(chosen: Collection[str], among: Collection[int] | None = None) -> list[Distance]:
-        return list(_distances(mixed.caller(chosen), original, among))
+    def distances(chosen: Collection[Group], among: Collection[int] | None = None) -> list[Distance]:
+        return list(_distances(mixed.caller({path for group in chosen for path in group}), original, among))
 
-    def alone(path: str) -> float:
-        far = max(distances([path], worst), key=_badness)
+    def alone(group: Group) -> float:
+        far = max(distances([group], worst), key=_badness)
         return float("inf") if far.broken else far.error
 
     try:
-        mixed = runtime.Mixed(original.model, converted, movable)
+        mixed = runtime.Mixed(original.model, converted, [path for group in movable for path in group])
         each = distances(movable)
     except Exception:  # layers that can't be called beside others
         return None
     everything = max(each, key=_badness)
     if bool(everything.broken) != bool(found.broken) or everything.error < ALIKE * found.error:
         return None
-    worst = sorted(range(len(each)), key=lambda at: _badness(each[at]), reverse=True)[: 1 if len(movable) > MANY else WORST]
+    worst = sorted(range(len(each)), key=lambda at: _badness(each[at]), reverse=True)[:WORST]
     return _Measures(lambda chosen: max(distances(chosen), key=_badness), alone if len(movable) <= MOST else None)
 
 
