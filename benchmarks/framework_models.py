@@ -274,7 +274,7 @@ def keras_models(packages: str) -> Iterator[Named]:
     yield "TimeDistributed", functional(5, 12)(lambda x: layers.Dense(1)(layers.LSTM(8)(layers.TimeDistributed(layers.Dense(16))(x))))
     shipped = {
         "spliceai": "spliceai/spliceai/models/spliceai1.h5",
-        "deepcut": "deepcut/deepcut/weight/cnn_without_ne_ab.h5",
+        "spliceai, the second": "spliceai/spliceai/models/spliceai2.h5",
     }
     for name, file in shipped.items():
         path = Path(packages, file)
@@ -294,7 +294,7 @@ def keras_inputs(model: Any, seed: int) -> list[np.ndarray]:
         elif len(shape) == 4 and shape[-1] in (1, 3):
             found.append(smooth(rng, *shape))
         elif shape[-1] == 4:  # bases of a genome, one of four
-            found.append(np.eye(4, dtype=np.float32)[rng.integers(0, 4, [2, 1200])])
+            found.append(np.eye(4, dtype=np.float32)[rng.integers(0, 4, [1, 10400])])
         else:
             found.append(rng.standard_normal(shape).astype(np.float32))
     return found

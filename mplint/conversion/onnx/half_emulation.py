@@ -17,7 +17,8 @@ from mplint.conversion.onnx.instrument import holders_of, outermost
 from mplint.conversion.onnx.lean import KEPT, release
 from mplint.conversion.onnx.program import bodies
 from mplint.conversion.onnx.schemas import DTYPE_ATTRIBUTE
-from mplint.conversion.onnx.stepwise import MARK, RECURRENT
+from mplint.conversion.onnx.stepwise import MARK
+from mplint.conversion.onnx.widths import RECURRENT
 
 HALVES = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 

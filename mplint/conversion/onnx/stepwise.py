@@ -7,6 +7,7 @@ little of a state is forgotten, what rounding takes from it adds up over hundred
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import onnx
@@ -97,9 +98,7 @@ def _steps(node: onnx.NodeProto, half: int, opset: int) -> Iterator[onnx.NodePro
             yield helper.make_node("Concat", parts, [output], axis=1 if position == 0 else 0)
 
 
-def _body(
-    kind: str, inputs: list[str], names: list[int], half: int, opset: int, settings: dict[str, object], prefix: str
-) -> onnx.GraphProto:
+def _body(kind: str, inputs: list[str], names: list[int], half: int, opset: int, settings: dict[str, Any], prefix: str) -> onnx.GraphProto:
     """One step: what it takes of the sequence and the states, and the states that it stores."""
     own = {position: f"{prefix}_state_{position}" for position in names}
     taken = [f"{prefix}_rows", *inputs[1:LENGTHS], "", *(own.get(position, "") for position in (HIDDEN, CELL)), inputs[7]]
