@@ -142,6 +142,13 @@ def is_decided(probabilities: np.ndarray, kind: str) -> bool:
     return bool(((probabilities > NEAR) | (probabilities < 1 - NEAR)).all())
 
 
+def tells(probabilities: np.ndarray, kind: str) -> bool:
+    """Whether probabilities say what went into their "softmax" or "sigmoid": the second of a row, or one of them, is no plain 0 or 1."""
+    if kind == "softmax":
+        return bool((np.sort(probabilities, axis=-1)[..., -2:-1] > VANISHED).any())
+    return bool(((probabilities > UNTOLD) & (probabilities < 1 - UNTOLD)).any())
+
+
 def sizes_of(results: Iterable[Sequence[object]]) -> tuple[float, ...]:
     """The largest finite |value| of each output over several results."""
     found: list[float] = []

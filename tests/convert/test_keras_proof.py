@@ -129,6 +129,15 @@ def test_probabilities_near_1_hide_no_error(tmp_path: Path) -> None:
     assert not result.problems and "fragile (Dense)" in dict(result.kept)
 
 
+def test_probabilities_that_are_0_or_1_to_the_last_digit_prove_nothing(tmp_path: Path) -> None:
+    x = keras.Input((8,))
+    biased = keras.initializers.Constant(np.array([4000.0, 0.0, -4000.0], np.float32))
+    made = layers.Dense(3, activation="softmax", bias_initializer=biased, name="sure")(layers.Dense(8)(x))
+    keras.Model(x, [made, layers.Dense(1)(x)]).save(tmp_path / "a.keras")
+    result = convert_archive(str(tmp_path / "a.keras"), "b.keras", FLOAT16, Options(), [])
+    assert result.verdict is Verdict.UNPROVEN and "'sure' is 0 or 1 whatever half does" in result.gaps[0]
+
+
 def test_a_model_that_nothing_cures_is_not_written(tmp_path: Path) -> None:
     """The tolerance asks for more than half gives, so that no layer may compute in it."""
     x = keras.Input((8,))

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mplint.conversion.distance import PLAIN, Distance, Ruler, distance, is_decided, moves, ruler, sizes_of, trials, undecided
+from mplint.conversion.distance import PLAIN, Distance, Ruler, distance, is_decided, moves, ruler, sizes_of, tells, trials, undecided
 from mplint.conversion.fill import Measure, misfits
 from mplint.conversion.keras import runtime
 from mplint.conversion.keras.editor import HEAVY
@@ -108,6 +108,14 @@ class Original:
             return ["the outputs are the same whatever the inputs are: give --calibration data on which they move"]
         floats = [np.asarray(one).dtype.kind == "f" for one in results[0]]
         names = runtime.output_names(self.model)
+        for at, kind in self.probabilities.items():
+            seen = any(tells(given[at], kind) for given in self.expected) or any(
+                not is_decided(given[at], kind) for *_, given in self.derived
+            )
+            if not seen:
+                return [
+                    f"the output {names[at]!r} is 0 or 1 whatever half does before its {kind}: give --calibration data on which it is not"
+                ]
         still = next((name for name, one, is_float in zip(names, moved, floats, strict=False) if is_float and not one), None)
         return (
             []
