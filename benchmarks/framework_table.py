@@ -1,7 +1,7 @@
 """The table of what framework_models.py wrote: `python benchmarks/framework_table.py OUT.jsonl...`.
 
-A win is a model on which mplint is right and the framework's own way is wrong, or has at least .05 less of the heavy operations in half; a
-loss one on which mplint is wrong, or converts nothing, and the framework is right. The framework's own way has all of them in half.
+A win is a model of which mplint has something in half, and is right, where the framework's own way is wrong; a loss one on which mplint is
+wrong, or converts nothing, and the framework is right. The framework's own way has all heavy operations in half.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ def verdict_of(found: Found) -> str:
     """How a model came out beside the framework's own way."""
     if not is_right(found):
         return "loss" if other(found) <= TOLERANCE else "both wrong"
-    if other(found) > TOLERANCE:
-        return "win"
-    return "even" if number(found, "half") else "loss"
+    wrong = other(found) > TOLERANCE
+    if not number(found, "half"):
+        return "even" if wrong else "loss"
+    return "win" if wrong else "even"
 
 
 def table(lines: Sequence[Found]) -> str:
@@ -55,7 +56,7 @@ def table(lines: Sequence[Found]) -> str:
             f"{found['half']} of {found['heavy']}{unproven}",
             f"{number(found, 'error'):.2g}{wrong}",
             f"{number(found, 'cpu'):.1f}",
-            f"{other(found):.2g}{', wrong' if other(found) > TOLERANCE else ''}" if other(found) < float("inf") else "not run",
+            f"{other(found):.2g}{', wrong' if other(found) > TOLERANCE else ''}",
         ]
         told.append(f"| {' | '.join(cells)} | {verdict_of(found)} |")
     judged = [found for found in lines if "half" in found]
