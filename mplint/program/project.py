@@ -115,6 +115,8 @@ class Project:
         while folder and self.is_file(os.path.join(folder, "__init__.py")):
             folder, part = os.path.split(folder)
             parts.insert(0, part)
+        if parts == ["__main__"]:  # it is called so alone where it is the program that was begun
+            parts.insert(0, os.path.basename(folder))
         return ".".join(parts) or os.path.basename(os.path.dirname(path))
 
     def relative(self, path: str, level: int, module: str) -> Module | None:
