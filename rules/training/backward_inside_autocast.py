@@ -9,12 +9,15 @@ from mplint.findings import Applicability, Confidence, Finding, Fix, Replace, Se
 from mplint.frameworks.torch import steps
 from mplint.program.machine import Event
 from mplint.program.trace import Entry, Trace
-from mplint.program.values import BFLOAT, HALF, Autocast, Step
+from mplint.program.values import BFLOAT, HALF, Autocast, Place, Step
 from mplint.rule import Rule
 
 # what comes after the forward pass
 AFTERWARDS = (
     "backward",
+    "trainer backward",
+    "trainer clip",
+    "trainer step",
     "unscale",
     "scaler step",
     "optimizer step",
@@ -29,7 +32,7 @@ class BackwardInsideAutocast(Rule):
     """loss.backward() inside autocast
 
     ## What it does
-    Finds `loss.backward()` inside an autocast region.
+    Finds `loss.backward()`, or a trainer's (`accelerator.backward(loss)`), inside an autocast region.
 
     ## Why is this bad?
     Backward operations run in the dtype that autocast chose for their forward; the region is for the forward pass and the loss.
@@ -86,7 +89,7 @@ class BackwardInsideAutocast(Rule):
         for entry in trace.entries:
             if entry.context:
                 continue  # the region is taken for granted: what runs a backward is no model that others run in theirs
-            for event in entry.of("backward"):
+            for event in entry.of("backward", "trainer backward"):
                 for path, region in steps.in_half(event.data["autocast"], event.path)[:1]:
                     if not region.chain or spans(entry, event, region):
                         continue
@@ -100,7 +103,7 @@ class BackwardInsideAutocast(Rule):
                         confidence=Confidence.HIGH if verdict.proven else Confidence.MEDIUM,
                         why=f"{RECOMPUTED}, with errors of about {ERRORS.get(region.dtype or HALF, ERRORS[HALF])}",
                         help="end the region before the backward",
-                        steps=(Step(region.chain[0].place, "the region begins here"),),
+                        steps=(Step(beginning(entry, event, region), "the region begins here"),),
                         fix=None if trace.is_supposed else move_behind(trace, entry, event),
                     )
 
@@ -124,6 +127,13 @@ def spans(entry: Entry, event: Event, region: Autocast) -> bool:
         if stepped and steps.in_half(other.data["autocast"], other.path):
             return True
     return False
+
+
+def beginning(entry: Entry, event: Event, region: Autocast) -> Place:
+    """Where a region begins: a trainer's where it is entered, any other where it is made."""
+    entered = [e.place for e in entry.of("autocast entered") if steps.is_of(e, region) and e.place.path == event.place.path]
+    before = [place for place in entered if place.position <= event.place.position]
+    return before[-1] if before and event.kind == "trainer backward" else region.chain[0].place
 
 
 def is_thrown_away(entry: Entry, event: Event) -> bool:

@@ -188,7 +188,7 @@ def trainer_step(m: Machine, trainer: Object, optimizer: Value, place: Place) ->
 
 def trainer_backward(m: Machine, trainer: Object, loss: Value | None, place: Place) -> Value:
     """`trainer.backward(loss)`: the gradients are scaled where the trainer scales."""
-    m.emit("trainer backward", place, trainer=trainer, loss=loss, gradients=m.state("gradients"))
+    m.emit("trainer backward", place, trainer=trainer, loss=loss, gradients=m.state("gradients"), autocast=m.state("autocast"))
     m.set_state("gradients", State(("managed", trainer.id, place, ())))
     return NONE
 
