@@ -133,9 +133,20 @@ class Project:
         if key not in self._found:
             self._found[key] = self._absolute(path, module)
         found = self._found[key]
-        if found is not None and found.path == path and os.path.basename(os.path.dirname(path)) == module:
-            return self.at(os.path.dirname(os.path.dirname(path)), [module])  # the package around it, not the file itself
+        if found is not None and found.path == path and "." not in module:
+            return self.around(os.path.dirname(path), module) or found  # a module or package of the same name, not the file itself
         return found
+
+    def around(self, folder: str, module: str) -> Module | None:
+        """The nearest module of a name in the folders around one."""
+        while folder:
+            folder = os.path.dirname(folder)
+            found = self.at(folder, [module])
+            if found is not None:
+                return found
+            if folder == "/":
+                break
+        return None
 
     def own(self, path: str, module: str) -> Module | None:
         """The module of a layered package that the project is itself, as a file of that package imports it by its whole name."""
