@@ -39,6 +39,13 @@ def is_package(name: str) -> bool:
 
 
 @cache
+def without_models() -> frozenset[str]:
+    """The packages of the table that have no models at all."""
+    table = tomllib.loads((Path(data.__file__).parent / "other_packages.toml").read_text(encoding="utf-8"))
+    return frozenset(name for section in ("irrelevant", "host") for name in table[section]["names"] if "." not in name)
+
+
+@cache
 def model_makers() -> tuple[str, ...]:
     """The packages, modules and functions of the table that give models, and the packages whose models a vocabulary knows."""
     table = tomllib.loads((Path(data.__file__).parent / "other_packages.toml").read_text(encoding="utf-8"))

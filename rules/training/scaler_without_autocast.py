@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from mplint.findings import Applicability, Confidence, Finding, Severity
 from mplint.frameworks.choices import ways_on
+from mplint.frameworks.packages import without_models
+from mplint.frameworks.projects import graph_of
+from mplint.frameworks.torch.forwards import is_instance_from_elsewhere
 from mplint.program.conditions import Condition, Key, Path, extend, tells_arms_apart
 from mplint.program.machine import IDENTITY, Event
-from mplint.program.trace import Entry, Trace, possible
+from mplint.program.trace import Entry, Trace, Words, possible
 from mplint.program.values import (
     BFLOAT,
     HALF,
@@ -38,6 +42,14 @@ DEVICES = re.compile(r"device|cuda|gpu|cpu|mps|xpu|tpu|npu|hpu", re.I)
 # other ways into half precision
 ELSEWHERE = ("autocast called", "trainer precision", "half parameters", "apex initialized", "trainer backward", "inside a trainer")
 WAYS = 8
+# what a program mentions that knows half precision, beside a scaler
+HALVES = ("autocast", "float16", ".half", "HalfTensor", "apex", "deepspeed", "accelerat", "lightning", "fastai", "mmengine", "mmcv")
+PLAIN = frozenset(
+    {"torch", "torchvision", "torchaudio", "torchmetrics", "timm", "einops", *sys.stdlib_module_names}
+)  # which enter no region
+IMPORTS = re.compile(rb"(?m)^[ \t]*(?:from[ \t]+\w[\w.]*(?=[ \t]+import\b)|import[ \t]+\w[\w., \t]*(?=#|;|\r?$))")
+HEADS = re.compile(rb"(?:from|import|,)[ \t]*(\w+)")
+HELPERS = 2  # around a scaler, one in the other
 
 
 class Plain(NamedTuple):
@@ -125,7 +137,7 @@ class ScalerWithoutAutocast(Rule):
             return  # the trainer's region is around what it runs
         scalings = [e for e in entry.of("loss scaled") if e.data["scaler"] == made.data["scaler"]]
         reached = agreed(made.path.union(*(e.path for e in scalings)))
-        ways = (narrow for way in plain_ways(entry, made, scalings) for narrow in narrowed(entry, scalings, way, reached))
+        ways = (narrow for way in plain_ways(trace, entry, made, scalings) for narrow in narrowed(entry, scalings, way, reached))
         plain = next((way for way in ways if is_chosen(trace, way.path, reached) and not shards_in_half(entry, way.path)), None)
         if plain is not None:
             yield self._told(trace, entry, made, scalings[0], plain)
@@ -159,30 +171,41 @@ class ScalerWithoutAutocast(Rule):
         )
 
     def _told(self, trace: Trace, entry: Entry, made: Event, scaling: Event, plain: Plain) -> Finding:
-        name = trace.text(made.place).partition("(")[0]
+        place = owned_at(trace, entry, made)
+        name = trace.text(place).partition("(")[0]
         verdict = self.verdict(trace, entry, plain.path, made.place, made, scaling)
-        scaled = Step(scaling.place, "the loss is scaled here")
+        wrapped = (Step(made.place, "the scaler is made here"),) if place != made.place else ()
+        scaled = (*wrapped, Step(scaling.place, "the loss is scaled here"))
         is_off = "is" if plain.path <= made.path | scaling.path or not verdict.proven else "may be"
         certain = verdict.proven and plain.path <= made.path | scaling.path
         if plain.region is None:
             return self.at(
                 trace,
-                made.place,
+                place,
                 f"`{name}` scales the loss of a forward pass that nothing runs in half precision{verdict.condition()}",
                 why="without autocast all of it is float32: nothing is gained, and each step pays for another pass over the gradients",
                 help="run the forward pass and the loss under `torch.autocast`, or leave the scaler out",
                 confidence=Confidence.HIGH if certain else Confidence.MEDIUM,
-                steps=(scaled,),
+                steps=scaled,
             )
         return self.at(
             trace,
-            made.place,
+            place,
             f"`{name}` scales the loss of a forward pass for which autocast {is_off} switched off{verdict.condition()}",
             why="switched off, all of it is float32: nothing is gained, and each step pays for one more pass over the gradients",
             help=advice(trace, plain.region, name),
             confidence=Confidence.HIGH if certain and entry.script else Confidence.MEDIUM,
-            steps=(Step(plain.region, f"autocast {is_off} switched off here"), scaled),
+            steps=(Step(plain.region, f"autocast {is_off} switched off here"), *scaled),
         )
+
+
+def owned_at(trace: Trace, entry: Entry, made: Event) -> Place:
+    """Where an entry makes a scaler: by a wrapper that other programs make too, where it makes that."""
+    if not made.calls or not any(
+        e.place == made.place for other in trace.entries if other.path != entry.path for e in other.of("scaler made")
+    ):
+        return made.place
+    return made.calls[-1]
 
 
 def advice(trace: Trace, region: Place, scaler: str) -> str:
@@ -217,7 +240,7 @@ def is_float32(loss: object) -> bool:
     return all(type(a) is Tensor and not a.forward and HALF not in a.dtypes for _, a in options(loss))  # type: ignore[arg-type]
 
 
-def plain_ways(entry: Entry, made: Event, scalings: list[Event]) -> Iterator[Plain]:
+def plain_ways(trace: Trace, entry: Entry, made: Event, scalings: list[Event]) -> Iterator[Plain]:
     """The ways on which all losses of a live scaler come from models that run in float32."""
     if any(type(a) is Tensor and BFLOAT in a.forward for e in scalings for _, a in possible(e.data["loss"], e.path)):  # type: ignore[arg-type]
         return  # what is wrong is that it scales for bfloat16
@@ -226,7 +249,10 @@ def plain_ways(entry: Entry, made: Event, scalings: list[Event]) -> Iterator[Pla
         again = any(is_round_before(other, scaling) for other, _ in told)  # an evaluation may stand between two rounds
         if not again and (called := before(entry, scaling)):
             told.append((scaling, called))
-    ways = [(scaling.path, [way for path in losses(scaling) for way in through(called, path)][:WAYS]) for scaling, called in told]
+    known = [(scaling, called, all(is_known(trace, entry, event) for event in called)) for scaling, called in told]
+    ways = [
+        (scaling.path, [w for path in losses(scaling) for w in through(called, path, whole)][:WAYS]) for scaling, called, whole in known
+    ]
     found: list[Plain] = []
     for number, (_, own) in enumerate(ways):
         others = ways[:number] + ways[number + 1 :]
@@ -255,12 +281,19 @@ def everywhere(way: Plain, others: list[tuple[Path, list[Plain]]]) -> Plain | No
 
 
 def before(entry: Entry, scaling: Event) -> list[Event]:
-    """The models that are called for a loss: since the backward before it, in the function that scales it or below."""
-    found: list[Event] = []
-    for event in called_before(entry, scaling):
-        if event.calls[: len(scaling.calls)] == scaling.calls and not any(is_part_of(event, other) for other in found):
-            found.append(event)
-    return found
+    """The models that are called for a loss, with gradients: since the backward before it, in the function that scales it or below.
+
+    Where none is, a wrapper of the scaler or a helper scales what it is given: those in the function that calls it.
+    """
+    called = [event for event in called_before(entry, scaling) if event.data["trained"]]
+    for depth in range(len(scaling.calls), max(len(scaling.calls) - HELPERS, 0) - 1, -1):
+        found: list[Event] = []
+        for event in called:
+            if event.calls[:depth] == scaling.calls[:depth] and not any(is_part_of(event, other) for other in found):
+                found.append(event)
+        if found:
+            return found
+    return []
 
 
 def is_part_of(event: Event, other: Event) -> bool:
@@ -279,8 +312,11 @@ def losses(scaling: Event) -> Iterator[Path]:
             yield path
 
 
-def through(called: list[Event], path: Path) -> list[Plain]:
-    """The ways on which all models run outside of half precision: in regions that are off, or where nothing of theirs is unknown."""
+def through(called: list[Event], path: Path, whole: bool) -> list[Plain]:
+    """The ways on which all models run outside of half precision: in regions that are off, or where nothing of theirs is unknown.
+
+    `whole`: nothing that matters is unknown of any of them.
+    """
     ways = [(Plain(path, None), True)]
     for event in called:
         further: list[tuple[Plain, bool]] = []
@@ -291,10 +327,32 @@ def through(called: list[Event], path: Path) -> list[Plain]:
                 continue
             for both, state in possible(event.data["autocast"], there):  # type: ignore[arg-type]
                 if type(state) is Autocast and state.dtype is None:
-                    region, followed = way.region or switched_off(state), known and bool(event.data["followed"])
+                    region, followed = way.region or switched_off(state), known and (whole or bool(event.data["followed"]))
                     further += [(Plain(whole, region), followed) for whole in loaded_whole(event, both)]
         ways = further[:WAYS]
     return [way for way, known in ways if way.region is not None or known]
+
+
+def is_known(trace: Trace, entry: Entry, event: Event) -> bool:
+    """Whether nothing in a model can enter a region: it is followed, or no file that comes to a program speaks of half precision."""
+    model = event.data["model"]
+    if event.data["followed"] or type(model) is not Unknown:
+        return bool(event.data["followed"])
+    return entry.script and not is_instance_from_elsewhere(model) and never_in_half(trace, entry)
+
+
+def never_in_half(trace: Trace, entry: Entry) -> bool:
+    """Whether no program of the project speaks of half precision, nor does one that comes to an entry import a package that may know it."""
+    if trace.ask is None or any(trace.ask(path, Words(HALVES)) for path in sorted(trace.words) if not is_test_path(path)):
+        return False
+    graph = graph_of(trace)
+    heads = ((path, head) for path in sorted(graph.below([entry.path]) | {entry.path}) for head in trace.ask(path, imported))
+    return all(head in PLAIN or head in without_models() or graph.modules.holds(head, path) for path, head in heads)
+
+
+def imported(data: bytes) -> frozenset[str]:
+    """The packages that a program imports, where it does so at the beginning of a line."""
+    return frozenset(match.decode() for line in IMPORTS.findall(data) for match in HEADS.findall(line))
 
 
 def loaded_whole(event: Event, path: Path) -> list[Path]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from mplint.frameworks.torch.protocol import gradients_off
 from mplint.frameworks.torch.tensors import is_module_name
 from mplint.program.expressions import ancestors
 from mplint.program.machine import IDENTITY, Args, Machine
@@ -25,7 +26,7 @@ def note_called(m: Machine, module: Atom, args: Args, place: Place, cut_off: boo
     """Note that a model is called, once at each place.
 
     `followed`: what its forward does is known, or as good as known; `weights`: what it was loaded with, None for what was not loaded;
-    `classes`: the class whose method calls it and its bases, by path and name.
+    `classes`: the class whose method calls it and its bases, by path and name; `trained`: whether gradients are computed.
     """
     if m.store.get("scalers", "#made") is None or not is_model(m, module, args):
         return
@@ -42,6 +43,7 @@ def note_called(m: Machine, module: Atom, args: Args, place: Place, cut_off: boo
             followed=followed,
             weights=held,
             classes=classes_of(m),
+            trained=not gradients_off(m),
         )
 
 
