@@ -38,6 +38,7 @@ DTYPES = frozenset(("float16", "bfloat16", "float32", "float64"))
 NOT_DEVICES = {"gpu", "GPU", "CUDA", "tpu", "half", "fp16", "bf16", "float", "fp32", "double", *DTYPES}
 DEVICES = ("cuda", "cpu", "mps", "xpu")
 GUARD = re.compile(r"device|cuda|gpu|cpu|amp|backend", re.I)
+OF_TENSORS = frozenset({"float", "half", "bfloat16", "unsqueeze", "permute", "contiguous", "size"})  # methods, none of an array's
 NO_TEST = frozenset(["import", "try"])  # unnamed conditions that no test asks for
 ASKED = re.compile(r"signature|getfullargspec|co_varnames")
 TRIED = 12  # lines of a try-statement that only tries something
@@ -518,7 +519,7 @@ def wrong_device(trace: Trace, event: Event, place: Place, here: Written | None,
             f'Write `autocast("cuda", enabled={text})`.',
             with_device(here, "enabled"),
         )
-    if type(atom) is Unknown and atom.hint == "torch.device":
+    if type(atom) is Unknown and (atom.hint == "torch.device" or (here is not None and is_of_a_tensor(here, atom))):
         fix = None
         if here is not None and isinstance(here.value, ast.Name | ast.Attribute | ast.Call):
             end = here.file.span(here.value)[2:]
@@ -539,6 +540,45 @@ def wrong_device(trace: Trace, event: Event, place: Place, here: Written | None,
             with_device(here, "dtype") if type(atom) is DType else None,
         )
     return None
+
+
+def is_of_a_tensor(here: Written, device: Unknown) -> bool:
+    """Whether `x.device` is asked of a parameter that its function takes for a tensor: by a method, or by calling a torch layer on it."""
+    syntax, value = here.file.syntax, here.value
+    function = syntax.function(value)
+    match value:
+        case ast.Attribute(value=ast.Name(id=name), attr="device") if function is not None and not device.hint:
+            parameters = (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)
+            owner = syntax.enclosing_class(value)
+            called = [call for call in ast.walk(function) if isinstance(call, ast.Call)]
+            known = any(arg.arg == name for arg in parameters)
+            return known and any(
+                is_method_of(call, name) or (owner is not None and is_layer_on(here.file, owner, call, name)) for call in called
+            )
+    return False
+
+
+def is_method_of(call: ast.Call, name: str) -> bool:
+    """Whether a call is one of a method that only tensors have, by that name."""
+    match call.func:
+        case ast.Attribute(value=ast.Name(id=own), attr=method):
+            return own == name and method in OF_TENSORS
+    return False
+
+
+def is_layer_on(file: SourceFile, owner: ast.ClassDef, call: ast.Call, name: str) -> bool:
+    """Whether a call runs one of a class's own torch layers on a name alone."""
+    match call:
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="self"), attr=layer), args=[ast.Name(id=given)], keywords=[]) if given == name:
+            made = [node for node in ast.walk(owner) if isinstance(node, ast.Assign) and is_attribute(node.targets, layer)]
+            calls = [node.value for node in made if isinstance(node.value, ast.Call)]
+            return bool(made) and len(calls) == len(made) and all((file.names.resolve(c.func) or "").startswith("torch.nn.") for c in calls)
+    return False
+
+
+def is_attribute(targets: list[ast.expr], attr: str) -> bool:
+    """Whether an assignment gives `self` an attribute."""
+    return [ast.unparse(target) for target in targets] == [f"self.{attr}"]
 
 
 def wrong_dtype(trace: Trace, event: Event, place: Place, here: Written | None, atom: Atom) -> Mistake | None:
