@@ -27,7 +27,8 @@ class ClipBeforeUnscale(Rule):
     ## What it does
     Finds clipping and norms of gradients between `scaler.scale(loss).backward()` and `scaler.step(optimizer)` with no
     `scaler.unscale_(optimizer)` before them. In Lightning's manual optimization under 16-mixed: clipping, its own `clip_gradients`
-    too, between `manual_backward` and `optimizer.step()`, which is where Lightning unscales.
+    too, between `manual_backward` and `optimizer.step()`, which is where Lightning unscales. With apex: clipping within
+    `with amp.scale_loss(…)`, at whose end apex unscales.
 
     ## Why is this bad?
     The gradients are still multiplied by the loss scale, 65536 to begin with. `clip_grad_norm_(parameters, 1.0)` then clips at
@@ -82,7 +83,7 @@ class ClipBeforeUnscale(Rule):
     severity = Severity.ERROR
     fix = Applicability.SAFE
     frameworks = ("torch",)
-    tokens = (".scale(", "manual_backward")
+    tokens = (".scale(", "manual_backward", "scale_loss")
     program = True
 
     def check_program(self, trace: Trace) -> Iterator[Finding]:
@@ -95,6 +96,7 @@ class ClipBeforeUnscale(Rule):
                     yield self._told(trace, entry, event, *case)
                 elif event.kind == "clip":
                     yield from self._beside_masters(trace, entry, event)
+                    yield from self._inside_scale_loss(trace, entry, event)
 
     def _by_hand(self, trace: Trace, entry: Entry) -> Iterator[Finding]:
         """The clips of a module that steps its optimizers itself, whose trainer unscales the gradients in that step and no earlier."""
@@ -130,6 +132,22 @@ class ClipBeforeUnscale(Rule):
                 help="clip `amp.master_params(optimizer)`",
                 confidence=Confidence.HIGH if verdict.proven and entry.script else Confidence.MEDIUM,
                 steps=(Step(made.place, "apex keeps masters of the parameters here"),),
+            )
+
+    def _inside_scale_loss(self, trace: Trace, entry: Entry, event: Event) -> Iterator[Finding]:
+        """A clip within the context of a loss that apex has scaled: it unscales the gradients at the end of that."""
+        scaled = next((way for way in steps.scaled_at(event) if way.scaler == "apex" and not way.unscaled), None)
+        if scaled is not None and not is_measure(event):
+            verdict = self.verdict(trace, entry, scaled.path, event.place)
+            yield self.at(
+                trace,
+                event.place,
+                f"`{trace.text(event.place).partition('(')[0]}` clips gradients that are still multiplied by the loss scale of apex"
+                f"{verdict.condition()}",
+                why=CLIPPED,
+                help="clip behind the `with amp.scale_loss(…)`, at whose end apex unscales the gradients",
+                confidence=Confidence.HIGH if verdict.proven else Confidence.MEDIUM,
+                steps=(Step(scaled.place, "the scaled loss is differentiated here"),),
             )
 
     def _told(self, trace: Trace, entry: Entry, event: Event, path: Path, scaled: Place | None, step: Event) -> Finding:
