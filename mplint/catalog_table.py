@@ -82,7 +82,7 @@ FILES: dict[str, tuple[int, tuple[Row, ...]]] = {
     'training/scaler_recreated.py': (16439, (('MP312', 'scaler-recreated', 'ERROR', ('Scaler(',), ('torch',), False, 'ScalerRecreated', False, False, True, False),)),
     'training/scaler_state_not_saved.py': (18832, (('MP307', 'scaler-state-not-saved', 'WARNING', ('GradScaler', 'NativeScaler', '.unscale_(', '.scale(', 'Accelerator('), ('torch',), False, 'ScalerStateNotSaved', False, False, True, False),)),
     'training/scaler_with_bfloat16.py': (28994, (('MP306', 'scaler-with-bfloat16', 'WARNING', ('Scaler(', 'LossScaleOptimizer'), ('torch', 'keras'), False, 'ScalerWithBfloat16', False, False, True, False),)),
-    'training/scaler_without_autocast.py': (22597, (('MP309', 'scaler-without-autocast', 'WARNING', ('GradScaler(',), ('torch',), False, 'ScalerWithoutAutocast', False, False, True, False),)),
+    'training/scaler_without_autocast.py': (22723, (('MP309', 'scaler-without-autocast', 'WARNING', ('GradScaler(',), ('torch',), False, 'ScalerWithoutAutocast', False, False, True, False),)),
     'training/scalers_built_once.py': (3645, ()),
     'training/step_inside_autocast_region.py': (4665, (('MP311', 'step-inside-autocast-region', 'ERROR', ('autocast',), ('torch',), False, 'StepInsideAutocastRegion', False, False, True, False),)),
     'training/trainer_bypass.py': (6249, ()),

@@ -338,6 +338,8 @@ def is_known(trace: Trace, entry: Entry, event: Event) -> bool:
     model = event.data["model"]
     if event.data["followed"] or type(model) is not Unknown:
         return bool(event.data["followed"])
+    if model.symbol.partition(IDENTITY)[2] == event.place.path:  # a name that nothing in the file binds
+        return False
     return entry.script and not is_instance_from_elsewhere(model) and never_in_half(trace, entry)
 
 
