@@ -127,7 +127,7 @@ class InvalidAutocastCall(Rule):
         for entry in trace.entries:
             probes = {event.place for event in entry.of("error expected")}
             for event in entry.of("autocast made", "autocast without parentheses", "scaler made", "decorator without device"):
-                if event.place in probes or is_tried(event):
+                if event.place in probes or is_tried(event) or event.get("own"):
                     continue
                 if event.data["name"] in OLD and event.place in new:
                     continue  # whichever of the two the installed version has

@@ -391,13 +391,13 @@ def new_scaler(m: Machine, name: str, args: Args, place: Place) -> Value:
     return made
 
 
-def scaler_made(m: Machine, made: Object, name: str, args: Args, place: Place) -> None:
-    """What a new scaler knows, and that it was made."""
+def scaler_made(m: Machine, made: Object, name: str, args: Args, place: Place, *, own: bool = False) -> None:
+    """What a new scaler knows, and that it was made; `own`: by a constructor of the project's, whose parameters are other ones."""
     enabled = enabled_by(name, args, place)
     m.write(made.id, "#enabled", enabled)
     m.write(made.id, "#optimizers", Items(()))
     m.write("scalers", "#made", TRUE)
-    m.emit("scaler made", place, scaler=made, enabled=enabled, name=name, args=args)
+    m.emit("scaler made", place, scaler=made, enabled=enabled, name=name, args=args, own=own)
 
 
 def enabled_by(name: str, args: Args, place: Place) -> Value:
@@ -427,7 +427,8 @@ def of_base(m: Machine, made: Object, bases: object, args: Args, place: Place) -
     """Instances of project classes that extend a scaler, an optimizer or a Function of PyTorch."""
     names = list(bases)  # type: ignore[call-overload]
     if any(name in SCALERS for name in names):
-        scaler_made(m, made, next(name for name in names if name in SCALERS), args, place)
+        own = type(made.type) is Class and class_member(m, made.type, "__init__") is not None
+        scaler_made(m, made, next(name for name in names if name in SCALERS), args, place, own=own)
     if any(is_optimizer_name(name) for name in names):
         optimizer_made(m, made, next(n for n in names if is_optimizer_name(n)), args, place)
 
