@@ -50,6 +50,18 @@ def extend(path: Path, literals: Iterable[Condition]) -> Path | None:
     return found  # type: ignore[return-value]
 
 
+def is_spelled(path: Path, lower: str) -> bool:
+    """Whether what a path says of a text leaves it one that is, in lower case, what the path says of that."""
+    given = allowed_values(path, lower.removesuffix(IN_LOWER_CASE))
+    if given is None:
+        return True
+    told = [(key[2], sense) for key, sense in path if key[0] == "in" and key[1] == lower]
+    return any(all((value.lower() in values) is sense for values, sense in told) if isinstance(value, str) else True for value in given)
+
+
+IN_LOWER_CASE = ".lower"  # what the symbol of a text in lower case ends with
+
+
 def is_open(key: Key) -> bool:
     """Whether a condition alone can hold or not, and nothing follows from either."""
     return key[0] != "place" and (key[0] != "in" or bool(key[2]))
@@ -75,6 +87,7 @@ def extended(path: Path, literals: Iterable[Condition]) -> Path | None:
             new = [as_values(literal) for literal in new]
             break
     symbols: dict[Hashable, list[Condition]] = {}
+    lowered: set[str] = set()
     for key, sense in new:
         if (key, not sense) in path:
             return None
@@ -96,6 +109,8 @@ def extended(path: Path, literals: Iterable[Condition]) -> Path | None:
         if kind == "in" or kind == "true":
             if key[1] in symbols:
                 symbols[key[1]].append(literal)
+            if kind == "in" and type(key[1]) is str and key[1].endswith(IN_LOWER_CASE):
+                lowered.add(key[1])
             if len(key) > 2 and kind == "true" and key[2].symbol in symbols and key[2].symbol != key[1]:
                 symbols[key[2].symbol].append(literal)
         elif kind == "all" and not literal[1]:
@@ -115,6 +130,8 @@ def extended(path: Path, literals: Iterable[Condition]) -> Path | None:
                 continue
         if not satisfiable(told, symbol):
             return None
+    if lowered and not all(is_spelled(found, symbol) for symbol in lowered):
+        return None
     settled = propagate(found, clauses) if clauses else found
     return settled if settled is None or not choices else chosen(settled, choices, new)
 

@@ -339,7 +339,8 @@ def path_in_bfloat16(trace: Trace, scaling: Event, origin: Event) -> Path | None
             on = origin.path | literals
             alone = on - guards - scaling.path  # what the region hangs on as well asks for no other dtype
             named = can_be_named(trace, unsettled(guards - shared, on))
-            both = extend(path, on) if named and not asks_for_float16(alone) else None  # type: ignore[arg-type]
+            told = named and not asks_for_float16(alone) and not is_for_float16(trace, origin)
+            both = extend(path, on) if told else None  # type: ignore[arg-type]
             if both is not None:
                 return both
     return None
@@ -441,6 +442,44 @@ def asks_for_float16(literals: Path) -> bool:
             return True
         if key[0] == "true" and sense and words_of(shown_symbol(key[1]).rpartition(".")[2].replace("_", " ")) & {"fp16", "float16", "half"}:
             return True
+    return False
+
+
+def is_for_float16(trace: Trace, made: Event) -> bool:
+    """Whether a scaler is made only where the program has compared its dtype with float16."""
+    found = trace.node(made.place)
+    if found is None:
+        return False
+    file, inner = found
+    function = file.syntax.function(inner)
+    for around in file.syntax.ancestors(inner):
+        if around is function:
+            return False
+        if isinstance(around, ast.If | ast.IfExp) and inner is not around.test:
+            first = [around.body] if isinstance(around, ast.IfExp) else around.body
+            if any(inner is part for part in first) and any(map(compares_with_float16, (around.test, *flag_of(file, around.test)))):
+                return True
+        inner = around
+    return False
+
+
+def flag_of(file: SourceFile, test: ast.expr) -> list[ast.expr]:
+    """What a flag of an object is set to, where one line of the file alone sets it."""
+    if not isinstance(test, ast.Attribute):
+        return []
+    shown = file.text(test)
+    given = [(node.value, target) for node in file.syntax.all(ast.Assign) for target in node.targets]
+    values = [value for value, target in given if isinstance(target, ast.Attribute) and file.text(target) == shown]
+    return values if len(values) == 1 else []
+
+
+def compares_with_float16(test: ast.expr) -> bool:
+    """Whether a test holds only for a dtype, or for its name, that equals float16."""
+    match test:
+        case ast.Compare(ops=[ast.Eq() | ast.Is()], left=left, comparators=[right]):
+            return any(names(side, FLOAT16) for side in (left, right))
+        case ast.BoolOp(op=ast.And(), values=parts):
+            return any(map(compares_with_float16, parts))
     return False
 
 

@@ -189,3 +189,11 @@ def test_tests_of_tests_are_spelled_in_a_bounded_text_that_tells_them_apart() ->
     first, second = map(spelled, told)
     assert first != second
     assert len(first) < 2_000
+
+
+def test_text_and_the_same_in_lower_case_are_one_choice() -> None:
+    text = (("in", "precision\x00option", frozenset({"FP16"})), True)
+    lower = ("in", "precision\x00option.lower", frozenset({"fp16"}))
+    assert extend(frozenset({text}), [(lower, True)]) is not None
+    assert extend(frozenset({text}), [(lower, False)]) is None
+    assert extend(frozenset({(("in", "precision\x00option.lower", frozenset({"bf16"})), True)}), [text]) is None
