@@ -284,6 +284,7 @@ OF_SCHEDULER = re.compile(
 )  # what is shown of the time steps of a scheduler that nobody knows, or of one of them
 PRODUCTS = frozenset({"matmul", "rmatmul", "einsum", "mm", "bmm"})
 COUNTING = PRODUCTS | {"mul", "rmul", "add", "radd", "sub", "rsub", "outer", "sin", "cos", "div", "truediv", "multiply"}
+WIDENING = frozenset({"add", "sub", "subtract", "mul", "multiply"})
 TIMES = frozenset({"mul", "rmul", "multiply"})
 POWERS = frozenset({"pow", "rpow", "exp", "exp2", "float_power"})
 SCALED = frozenset({"mul", "rmul", "multiply", "div", "truediv", "divide", "rtruediv", "true_divide", "neg", "add", "radd", "sub", "rsub"})
@@ -538,7 +539,16 @@ class Operation:
                 letters = widest(held)
                 return letters, half_chain(held, letters)
         letters = widest(operands)
+        if letters <= {INTEGER, BOOLEAN} and self.may_be_widened():
+            return frozenset({ANY}), ()
         return letters, half_chain(operands, letters)
+
+    def may_be_widened(self) -> bool:
+        """Whether whole numbers meet what nobody knows in arithmetic, which is in floating point where that is."""
+        if short_of(self.name).removeprefix("r") not in WIDENING:
+            return False
+        numbers = (a for a in self.given if type(a) is Unknown and not is_size(a) and not is_one_number(a))
+        return any(ANY in t.dtypes for t in self.tensors) or any(True for _ in numbers)
 
     def may_be_promoted(self, late: Tensor) -> bool:
         """Whether a loss of numbers is taken of something else of unknown dtype, as data have it, whose float32 it computes in."""
