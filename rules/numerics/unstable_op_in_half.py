@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, MoveStatement, Replace, Severity, Span
@@ -644,7 +644,11 @@ def handed_on(trace: Trace, event: Event, name: str, fix: Fix | None) -> Fix | N
     Of an operation whose results half precision may not hold the fix is only shown; a partial of one is left to those who call it.
     """
     file, called = trace.node(event.place) or (None, None)
-    if fix is None or file is None or not isinstance(called, ast.Call) or not goes_into_product(file, called):
+    if fix is None or file is None or not isinstance(called, ast.Call):
+        return fix
+    if not isinstance(event.data["asked"], Place) and goes_into(file, called, is_given_to_layer):
+        return like_before(file, called, name, fix)
+    if not goes_into(file, called, is_factor):
         return fix
     if isinstance(event.data["asked"], Place) and given_before(trace, event.place) != event.place:
         return fix
@@ -655,14 +659,56 @@ def handed_on(trace: Trace, event: Event, name: str, fix: Fix | None) -> Fix | N
     return fix._replace(changes=(*fix.changes, back))
 
 
-def goes_into_product(file: SourceFile, called: ast.Call) -> bool:
-    """Whether a product takes what a call gives, at once or by the name that it is bound to."""
+def like_before(file: SourceFile, called: ast.Call, name: str, fix: Fix) -> Fix:
+    """A fix that casts its result to the dtype which the layer behind has had: its weights are in that, whichever the model is run in."""
+    given = next(iter(called.args), None)
+    if isinstance(called.func, ast.Attribute) and not (file.names.resolve(called.func) or "").startswith("torch"):
+        given = called.func.value  # a method: what it is called on
+    if name not in BOUNDED or not isinstance(given, ast.Name):
+        return fix._replace(applicability=Applicability.DISPLAY)
+    end = file.span(called)
+    back = Replace(Span(end.end_line, end.end_column, end.end_line, end.end_column), f".to({given.id}.dtype)")
+    return fix._replace(changes=(*fix.changes, back))
+
+
+def goes_into(file: SourceFile, called: ast.Call, takes: Callable[[SourceFile, ast.expr], bool]) -> bool:
+    """Whether something takes what a call gives, at once or by the name that it is bound to."""
     around = file.syntax.parents.get(called)
     if not isinstance(around, ast.Assign) or len(around.targets) != 1 or not isinstance(around.targets[0], ast.Name):
-        return is_factor(file, called)
+        return takes(file, called)
     name = around.targets[0].id
     reads = (n for n in ast.walk(file.tree) if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load))
-    return any(is_factor(file, read) and any(b.value is called for b in file.names.reaching(read)) for read in reads)
+    return any(takes(file, read) and any(b.value is called for b in file.names.reaching(read)) for read in reads)
+
+
+def is_given_to_layer(file: SourceFile, node: ast.expr) -> bool:
+    """Whether an expression is what a layer with weights gets that the object itself holds."""
+    match file.syntax.parents.get(node):
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="self"), attr=name)):
+            return any(is_weighted(value) for value in held_as(file, name))
+    return False
+
+
+def held_as(file: SourceFile, name: str) -> Iterator[ast.expr]:
+    """What a file binds to an attribute of `self`."""
+    for node in file.syntax.all(ast.Assign):
+        for target in node.targets:
+            match target:
+                case ast.Attribute(value=ast.Name(id="self"), attr=attr) if attr == name:
+                    yield node.value
+
+
+def is_weighted(made: ast.expr) -> bool:
+    """Whether an expression makes a layer with weights, whatever is called on it at once."""
+    match made:
+        case ast.Call(func=ast.Name(id=name)) if WEIGHTED.fullmatch(name):
+            return True
+        case ast.Call(func=ast.Attribute(value=value, attr=name)):
+            return WEIGHTED.fullmatch(name) is not None or is_weighted(value)
+    return False
+
+
+WEIGHTED = re.compile(r"(Lazy)?(Conv(Transpose)?[123]d|Linear|Bilinear)")
 
 
 def is_factor(file: SourceFile, node: ast.expr) -> bool:
