@@ -42,7 +42,7 @@ def conflicts(setup: Setup, targets: Targets, built: Sequence[Built] = ()) -> It
             yield from _float8(setup.options)
         case _:
             yield from _plugins(setup.options)
-            yield from _lightning(setup, built)
+            yield from _lightning(setup, targets, built)
 
 
 def _transformers(setup: Setup, targets: Targets) -> Iterator[Conflict]:
@@ -201,7 +201,7 @@ def is_precision(name: str) -> bool:
     return name.endswith(("Precision", "PrecisionPlugin"))
 
 
-def _lightning(setup: Setup, built: Sequence[Built]) -> Iterator[Conflict]:
+def _lightning(setup: Setup, targets: Targets, built: Sequence[Built]) -> Iterator[Conflict]:
     options = setup.options
     precision = get(options, "precision")
     if precision is None or precision.text is None:
@@ -215,18 +215,26 @@ def _lightning(setup: Setup, built: Sequence[Built]) -> Iterator[Conflict]:
     if taken is not None and place is not None and mode not in taken and not (taken is TPU_MODES and mode.startswith("16")):
         yield _refused(options, precision, mode, place, taken)
     elif accelerator is not None and accelerator.text == "cpu" and mode == "16-mixed":
-        change = options.set(precision, "bf16-mixed")
+        asked, new = ("16", "bf16") if _is_lightning_1(options, targets) else ("16-mixed", "bf16-mixed")
+        by_apex = (backend := get(options, "amp_backend")) is not None and backend.text == "apex"
+        change = options.set(precision, new) if not by_apex else None
         yield Conflict(
             precision.place,
-            "16-mixed does not run on the CPU",
-            "Lightning warns and computes in bf16-mixed instead.",
-            "Write `bf16-mixed`, which is what runs.",
+            f"{asked} does not run on the CPU",
+            "Lightning raises an error, since apex needs a GPU." if by_apex else f"Lightning warns and computes in {new} instead.",
+            f"Write `{new}`, and leave `amp_backend` out." if by_apex else f"Write `{new}`, which is what runs.",
             ((accelerator.place, "the CPU is asked for here"),),
-            Fix("use bf16-mixed", Applicability.SAFE, (change,)) if change is not None else None,
+            Fix(f"use {new}", Applicability.SAFE, (change,)) if change is not None else None,
             severity=Severity.WARNING,
         )
     elif mode == "16-mixed" and setup.trainer == "lightning":
         yield from _optimizers(setup, precision, built)
+
+
+def _is_lightning_1(options: Options, targets: Targets) -> bool:
+    """Whether the project may run under Lightning 1, which knows no "-mixed": by its requirements, or by an option that 2.0 removed."""
+    pinned = targets.trainer("lightning")
+    return any(get(options, name) is not None for name in ("amp_backend", "amp_level")) or (pinned is not None and pinned.before("2.0"))
 
 
 def _refused(options: Options, precision: Option, mode: str, place: Option, taken: tuple[str, ...]) -> Conflict:
