@@ -135,7 +135,7 @@ class ScalerMisordered(Rule):
                     Step(scaled, "gradients are multiplied by the scale here"),
                     Step(late.place, "they are applied here, after the update"),
                 ),
-                fix=left_out(trace, event.place, after) if after is not None else moved_behind(trace, event.place, late.place),
+                fix=moved_behind(trace, event.place, late.place) if after is None else dropped(trace, event, after),
             )
         for event, late, before in updates_after_unscale(entry):
             verdict = self.verdict(trace, entry, late.path | event.path, event.place)
@@ -161,7 +161,7 @@ class ScalerMisordered(Rule):
                 help=or_left_out(entry, first, "call `update()` once a round, after the last optimizer's step"),
                 confidence=Confidence.MEDIUM,
                 steps=(Step(second.place, "the same scaler is updated again here"),),
-                fix=left_out(trace, first.place, second.place),
+                fix=dropped(trace, first, second.place),
             )
 
     def _in_each_round(self, trace: Trace, entry: Entry) -> Iterator[Finding]:
@@ -251,6 +251,11 @@ def once(trace: Trace, entry: Entry, event: Event, before: Place) -> Fix | None:
     if before == event.place:
         return to_its_step(trace, entry, event)
     return left_out(trace, event.place, before if is_call_of(trace, before, "unscale_") else None)
+
+
+def dropped(trace: Trace, update: Event, other: Place) -> Fix | None:
+    """Leave out one of two updates, but not the line that runs both: the scaler needs the last of them."""
+    return left_out(trace, update.place, other) if other != update.place else None
 
 
 def is_call_of(trace: Trace, place: Place, method: str) -> bool:
