@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+
 import re
 from collections.abc import Iterator, Sequence
 
@@ -148,7 +150,8 @@ class MissingLossScaling(Rule):
 
     def check_program(self, trace: Trace) -> Iterator[Finding]:
         """Report each backward of a float16 forward that nothing scales, and whose gradients an optimizer applies."""
-        found = [(entry, *case) for entry in trace.entries for case in unscaled_backwards(entry)]
+        cases = ((entry, *case) for entry in trace.entries for case in unscaled_backwards(entry))
+        found = [case for case in cases if not is_probe(trace, case[1].place)]
         fixes = scalers_put_in(trace, [(event, region[0]) for _, event, region, _ in found])
         sharded = {backward.place: place for place, cases in by_policy(trace).items() for _, _, backward, _ in cases}
         for entry, event, region, path in found:
@@ -264,6 +267,35 @@ def is_settled(trace: Trace, entry: Entry, case: Unscaled) -> bool:
         return not untold(trace, case.path)
     set_there = [event for event in entry.of("policy set") if event.place == case.setter]
     return any(trace.verdict(entry, path).proven for event in set_there for path, _ in possible(event.data["policy"], event.path))  # type: ignore[arg-type]
+
+
+def is_probe(trace: Trace, place: Place) -> bool:
+    """Whether a backward only tells whether it raises: once, on numbers drawn in the function, which gives a truth and catches all."""
+    file, inner = trace.node(place) or (None, None)
+    function = file.syntax.function(inner) if file is not None and inner is not None else None
+    if file is None or inner is None or not isinstance(function, ast.FunctionDef):
+        return False
+    tried = False
+    for around in file.syntax.ancestors(inner):
+        if around is function:
+            break
+        if isinstance(around, ast.For | ast.While):
+            return False
+        tried = tried or (isinstance(around, ast.Try) and bool(around.handlers))
+    returned = [node.value for node in ast.walk(function) if isinstance(node, ast.Return)]
+    drawn = any(isinstance(node, ast.Attribute) and node.attr in DRAWN for node in ast.walk(function))
+    return tried and drawn and bool(returned) and all(is_truth(function, value) for value in returned)
+
+
+def is_truth(function: ast.FunctionDef, value: ast.expr | None) -> bool:
+    """Whether a function returns True or False here, by itself or in a name that it sets to nothing else."""
+    if isinstance(value, ast.Name):
+        given = [n.value for n in ast.walk(function) if isinstance(n, ast.Assign) for t in n.targets if ast.unparse(t) == value.id]
+        return bool(given) and all(isinstance(v, ast.Constant) and isinstance(v.value, bool) for v in given)
+    return isinstance(value, ast.Constant) and isinstance(value.value, bool)
+
+
+DRAWN = frozenset({"randn", "rand", "randint", "ones", "zeros", "empty"})
 
 
 def unscaled_backwards(entry: Entry) -> list[tuple[Event, Chain, Path]]:
