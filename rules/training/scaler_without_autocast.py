@@ -139,6 +139,8 @@ class ScalerWithoutAutocast(Rule):
         reached = agreed(made.path.union(*(e.path for e in scalings)))
         ways = (narrow for way in plain_ways(trace, entry, made, scalings) for narrow in narrowed(entry, scalings, way, reached))
         plain = next((way for way in ways if is_chosen(trace, way.path, reached) and not shards_in_half(entry, way.path)), None)
+        if plain is not None and plain.region is None and are_under_regions(entry, scalings):
+            return
         if plain is not None:
             yield self._told(trace, entry, made, scalings[0], plain)
             return
@@ -206,6 +208,14 @@ def owned_at(trace: Trace, entry: Entry, made: Event) -> Place:
     ):
         return made.place
     return made.calls[-1]
+
+
+def are_under_regions(entry: Entry, scalings: list[Event]) -> bool:
+    """Whether functions that take scaled gradients for their own sake run what they are of in regions: nothing of it may need a cast."""
+    if entry.of("backward", "optimizer step", "scaler step"):
+        return False
+    regions = {(e.function, e.calls) for e in entry.of("autocast entered") if getattr(e.data["autocast"], "dtype", None) == HALF}
+    return all((e.function, e.calls) in regions for e in scalings)
 
 
 def advice(trace: Trace, region: Place, scaler: str) -> str:
