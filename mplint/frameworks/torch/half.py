@@ -15,7 +15,7 @@ from mplint.program.conditions import Condition
 from mplint.program.lower import place_of, span_of
 from mplint.program.machine import Event
 from mplint.program.supposed import settled
-from mplint.program.trace import CALLERS, Entry, Trace
+from mplint.program.trace import CALLERS, Entry, Trace, shown_symbol
 from mplint.program.values import FALSE, TRUE, By, Chain, Place, Step, Tensor
 from mplint.program.verdict import Verdict, speaks_of_precision
 from mplint.python.document import InputError
@@ -91,6 +91,8 @@ def found(
                 continue
             if entry.context and any(is_left_off(trace, literal, entry.offered) for literal in event.path):
                 continue
+            if is_skipped_in_training(trace, entry, event):
+                continue
             verdict = trace.verdict(entry, event.path)
             idle = not any(event.calls[: len(way)] == way for way in ways)
             given = bool(entry.context) + (entry.context == CALLERS)
@@ -100,6 +102,37 @@ def found(
                 best[key] = (rank, Found(entry, event, verdict))
     for key, (_, item) in best.items():
         yield replace(item, verdict=settled(trace, item.entry, item.event.path, partial(verdicts, trace, kind, key, wanted, where)))
+
+
+def is_skipped_in_training(trace: Trace, entry: Entry, event: Event) -> bool:
+    """Whether a module does something only where it does not train, and what called it is a step that always trains."""
+    off = [key for key, sense in event.path if key[0] == "true" and not sense and shown_symbol(key[1]) == "training"]
+    if not off:
+        return False
+    tensor = event.get("tensor")
+    if not entry.script and isinstance(tensor, Tensor) and tensor.half and not entry.of("backward"):
+        return always_trains(trace, tensor.half[0].place)  # which the region of another program runs
+    for backward in entry.of("backward"):
+        count = len(backward.calls)
+        asked = {literal for literal in backward.path if literal[0][0] in ("true", "in") and literal[0] not in off}
+        within = len(event.calls) > count and event.calls[:count] == backward.calls and asked <= event.path
+        if within and always_trains(trace, event.calls[count]):
+            return True
+    return False
+
+
+def always_trains(trace: Trace, place: Place) -> bool:
+    """Whether the function around a place takes gradients, and neither evaluates nor is told whether to train."""
+    file, node = trace.node(place) or (None, None)
+    function = file.syntax.function(node) if file is not None and node is not None else None
+    if file is None or function is None or EVALUATES.search(file.text(function)) is not None:
+        return False
+    named = (n.id if isinstance(n, ast.Name) else n.attr if isinstance(n, ast.Attribute) else "" for n in ast.walk(function))
+    inside = list(named)
+    return "backward" in inside and not any(TRAINS.search(name) for name in inside)
+
+
+EVALUATES = re.compile(r"\.eval\(|\bno_grad\b|\binference_mode\b|\bset_grad_enabled\b")
 
 
 def verdicts(
