@@ -115,9 +115,7 @@ ERRORS = {HALF: "0.05 %", BFLOAT: "0.3 %"}
 
 def spans(entry: Entry, event: Event, region: Autocast) -> bool:
     """Whether the region was entered outside a loop in which the optimizer steps: that is the larger mistake, and told of as such."""
-    number = next(n for n, other in enumerate(entry.events) if other is event)
-    before = (n for n in range(number, -1, -1) if entry.events[n].kind == "autocast entered" and steps.is_of(entry.events[n], region))
-    start = next(before, None)
+    start = entered_before(entry, event, region)
     if start is None:
         return False
     for other in entry.events[start:]:
@@ -131,9 +129,15 @@ def spans(entry: Entry, event: Event, region: Autocast) -> bool:
 
 def beginning(entry: Entry, event: Event, region: Autocast) -> Place:
     """Where a region begins: a trainer's where it is entered, any other where it is made."""
-    entered = [e.place for e in entry.of("autocast entered") if steps.is_of(e, region) and e.place.path == event.place.path]
-    before = [place for place in entered if place.position <= event.place.position]
-    return before[-1] if before and event.kind == "trainer backward" else region.chain[0].place
+    start = entered_before(entry, event, region) if event.kind == "trainer backward" else None
+    return entry.events[start].place if start is not None else region.chain[0].place
+
+
+def entered_before(entry: Entry, event: Event, region: Autocast) -> int | None:
+    """The number of the event by which a region was last entered before another event."""
+    number = next(n for n, other in enumerate(entry.events) if other is event)
+    before = (n for n in range(number, -1, -1) if entry.events[n].kind == "autocast entered" and steps.is_of(entry.events[n], region))
+    return next(before, None)
 
 
 def is_thrown_away(entry: Entry, event: Event) -> bool:
