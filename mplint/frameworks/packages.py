@@ -46,6 +46,13 @@ def without_models() -> frozenset[str]:
 
 
 @cache
+def entering_no_region() -> frozenset[str]:
+    """The packages of the table whose models and functions enter no region of half precision themselves."""
+    table = tomllib.loads((Path(data.__file__).parent / "other_packages.toml").read_text(encoding="utf-8"))
+    return frozenset(table["regionless"]["names"])
+
+
+@cache
 def model_makers() -> tuple[str, ...]:
     """The packages, modules and functions of the table that give models, and the packages whose models a vocabulary knows."""
     table = tomllib.loads((Path(data.__file__).parent / "other_packages.toml").read_text(encoding="utf-8"))

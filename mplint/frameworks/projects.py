@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from mplint.findings import Location
 from mplint.frameworks.keras.policies import compute_letter
+from mplint.frameworks.packages import entering_no_region, without_models
+from mplint.frameworks.torch.units import names_imported
 from mplint.frameworks.words import ENABLES
-from mplint.program.trace import Trace, possible
+from mplint.program.trace import Trace, Words, possible
 from mplint.program.values import BFLOAT, HALF, Place, State
 from mplint.python.document import is_test_path
 
@@ -39,6 +42,24 @@ def holds(trace: Trace, path: str, names: Iterable[str]) -> bool:
 def enabled_elsewhere(trace: Trace, path: str) -> bool:
     """Whether another program mentions anything that may put half precision in force."""
     return any(ENABLES in words and other != path and not is_test_path(other) for other, words in trace.words.items())
+
+
+# what a program mentions that knows half precision, beside a scaler
+HALVES = ("autocast", "float16", ".half", "HalfTensor", "apex", "deepspeed", "accelerat", "lightning", "fastai", "mmengine", "mmcv")
+
+
+def is_never_in_half(trace: Trace, path: str) -> bool:
+    """Whether no program of the project speaks of half precision, nor does one that a file runs with import a package that may know it."""
+    if trace.ask is None or any(trace.ask(other, Words(HALVES)) for other in sorted(trace.words) if not is_test_path(other)):
+        return False
+    graph = graph_of(trace)
+    known = entering_no_region() | without_models() | sys.stdlib_module_names
+    for program in sorted(graph.below([path]) | {path}):
+        for name in trace.ask(program, names_imported):
+            head = name.partition(".")[0]  # none of a relative one
+            if head and head not in known and not graph.modules.holds(head, program):
+                return False
+    return True
 
 
 def policy_around(trace: Trace, path: str) -> Policy | None:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import ast
 import re
-import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from mplint.findings import Applicability, Confidence, Finding, Severity
 from mplint.frameworks.choices import ways_on
-from mplint.frameworks.packages import without_models
-from mplint.frameworks.projects import graph_of
+from mplint.frameworks.projects import is_never_in_half
 from mplint.frameworks.torch.forwards import is_instance_from_elsewhere
 from mplint.program.conditions import Condition, Key, Path, extend, tells_arms_apart
 from mplint.program.machine import IDENTITY, Event
-from mplint.program.trace import Entry, Trace, Words, possible
+from mplint.program.trace import Entry, Trace, possible
 from mplint.program.values import (
     BFLOAT,
     HALF,
@@ -42,13 +40,6 @@ DEVICES = re.compile(r"device|cuda|gpu|cpu|mps|xpu|tpu|npu|hpu", re.I)
 # other ways into half precision
 ELSEWHERE = ("autocast called", "trainer precision", "half parameters", "apex initialized", "trainer backward", "inside a trainer")
 WAYS = 8
-# what a program mentions that knows half precision, beside a scaler
-HALVES = ("autocast", "float16", ".half", "HalfTensor", "apex", "deepspeed", "accelerat", "lightning", "fastai", "mmengine", "mmcv")
-PLAIN = frozenset(
-    {"torch", "torchvision", "torchaudio", "torchmetrics", "timm", "einops", *sys.stdlib_module_names}
-)  # which enter no region
-IMPORTS = re.compile(rb"(?m)^[ \t]*(?:from[ \t]+\w[\w.]*(?=[ \t]+import\b)|import[ \t]+\w[\w., \t]*(?=#|;|\r?$))")
-HEADS = re.compile(rb"(?:from|import|,)[ \t]*(\w+)")
 HELPERS = 2  # around a scaler, one in the other
 
 
@@ -350,21 +341,7 @@ def is_known(trace: Trace, entry: Entry, event: Event) -> bool:
         return bool(event.data["followed"])
     if model.symbol.partition(IDENTITY)[2] == event.place.path:  # a name that nothing in the file binds
         return False
-    return entry.script and not is_instance_from_elsewhere(model) and never_in_half(trace, entry)
-
-
-def never_in_half(trace: Trace, entry: Entry) -> bool:
-    """Whether no program of the project speaks of half precision, nor does one that comes to an entry import a package that may know it."""
-    if trace.ask is None or any(trace.ask(path, Words(HALVES)) for path in sorted(trace.words) if not is_test_path(path)):
-        return False
-    graph = graph_of(trace)
-    heads = ((path, head) for path in sorted(graph.below([entry.path]) | {entry.path}) for head in trace.ask(path, imported))
-    return all(head in PLAIN or head in without_models() or graph.modules.holds(head, path) for path, head in heads)
-
-
-def imported(data: bytes) -> frozenset[str]:
-    """The packages that a program imports, where it does so at the beginning of a line."""
-    return frozenset(match.decode() for line in IMPORTS.findall(data) for match in HEADS.findall(line))
+    return entry.script and not is_instance_from_elsewhere(model) and is_never_in_half(trace, entry.path)
 
 
 def loaded_whole(event: Event, path: Path) -> list[Path]:

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from mplint.frameworks.packages import is_package
 from mplint.frameworks.torch.named import parts
 from mplint.frameworks.torch.tensors import MODULE_WORDS
-from mplint.frameworks.torch.units import Mentions, names_imported
+from mplint.frameworks.torch.units import names_imported
 from mplint.program.entries import begins, definitions
 from mplint.program.lower import IR
 from mplint.program.machine import IDENTITY, Args
 from mplint.program.project import Project
-from mplint.program.trace import Ask
+from mplint.program.trace import Ask, Words
 from mplint.program.values import Unknown
 from mplint.python.document import is_test_path
 
@@ -271,7 +271,7 @@ class Candidates:
     def methods_of(self, path: str, name: str) -> tuple[tuple[str, Sequence[IR]], ...]:
         """The classes of a file that define a method of a name, with its parameters."""
         if (path, name) not in self.forwards:
-            ir = self.project.ir(path) if self.ask(path, Mentions((name,))) else None
+            ir = self.project.ir(path) if self.ask(path, Words((name,))) else None
             classes = [cls for cls in definitions(ir[1]) if cls[0] == "class"] if ir is not None else []
             methods = [(cls, s[2]) for cls in classes for s in cls[6] if s[0] == "define"]
             meant = {id(cls): {name, *put_in_place(cls, name)} for cls in classes}

@@ -9,11 +9,10 @@ from dataclasses import dataclass, field
 
 from mplint.frameworks.libraries import Libraries
 from mplint.frameworks.texts import asked
-from mplint.frameworks.torch.units import Mentions
 from mplint.program.entries import words_in, words_of
 from mplint.program.lower import IR
 from mplint.program.project import Project
-from mplint.program.trace import Ask
+from mplint.program.trace import Ask, Words
 from mplint.python.document import is_test_path
 
 SPACES = frozenset({"globals", "locals", "eval"})  # what gives the names of a module to whoever asks for them by name
@@ -96,7 +95,7 @@ class Named:
 
     def names(self, user: str, path: str, name: str) -> bool:
         """Whether one program names a class of another file, or of its own."""
-        ir = self.project.ir(user) if self.ask(user, Mentions((name,))) else None
+        ir = self.project.ir(user) if self.ask(user, Words((name,))) else None
         for statement in flat(ir[1]) if ir is not None else ():
             kind = statement[0]
             if kind == "from":

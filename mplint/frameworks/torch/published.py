@@ -16,12 +16,11 @@ from mplint.frameworks.torch.callers import Callers
 from mplint.frameworks.torch.functions import PRODUCTS, applied, code_of, is_function, without_gradient
 from mplint.frameworks.torch.promotion import UNKNOWN_TENSOR
 from mplint.frameworks.torch.tensors import COUNTS, SURE, tensors_in
-from mplint.frameworks.torch.units import Mentions
 from mplint.program.entries import definitions, run, words_in
 from mplint.program.expressions import class_member
 from mplint.program.lower import IR
 from mplint.program.machine import STATE, Args, Event, Machine
-from mplint.program.trace import CALLERS, Ask, Entry, Trace
+from mplint.program.trace import CALLERS, Ask, Entry, Trace, Words
 from mplint.program.values import HALF, SINGLE, Autocast, Class, Code, Module, Place, Step, Unknown, Value, atoms
 from mplint.python.document import is_test_path
 
@@ -119,7 +118,7 @@ class Offered:
     def is_minded(self, path: str, name: str) -> bool:
         """Whether a function that mentions a Function, or what a file calls its `apply`, minds the dtypes of what it gives it."""
         names = {name, *self.aliases(path, name)}
-        question = Mentions(tuple(sorted(names)))
+        question = Words(tuple(sorted(names)))
         for user in self.paths:
             ir = self.m.project.ir(user) if self.ask(user, question) else None
             for code in functions_in(ir[1]) if ir is not None else ():

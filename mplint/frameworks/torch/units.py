@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from mplint.program.project import Project
 from mplint.program.trace import Ask
@@ -14,16 +13,6 @@ IMPORT = re.compile(rb"^[ \t]*(?:from[ \t]+(\.*[A-Za-z_][\w.]*)[ \t]+import|impo
 
 
 SOURCES = ("src", "lib", "python", "packages")  # folders that are put on the path
-
-
-@dataclass(frozen=True, slots=True)
-class Mentions:
-    """The question whether a text has one of some names."""
-
-    names: tuple[str, ...]
-
-    def __call__(self, data: bytes) -> bool:
-        return any(name.encode() in data for name in self.names)
 
 
 def names_imported(data: bytes) -> tuple[str, ...]:
