@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -68,9 +69,10 @@ def assert_compared(name: str, steps: int) -> dict[str, Any]:
     return policies
 
 
-def assert_healthy(name: str, steps: int) -> dict[str, Any]:
-    """The adopted training runs under instruments, and nothing is wrong with it."""
-    done = run("doctor", str(ARTICLES / name / "adopted.py"), "--steps", str(steps), "--output-format", "json")
+def assert_healthy(name: str, steps: int, tmp_path: Path) -> dict[str, Any]:
+    """The adopted training, a project of its own, runs under instruments, and nothing is wrong with it."""
+    script = shutil.copy(ARTICLES / name / "adopted.py", tmp_path)
+    done = run("doctor", script, "--steps", str(steps), "--output-format", "json", cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     report: dict[str, Any] = json.loads(done.stdout)
     return report

@@ -30,10 +30,10 @@ def test_a_training_adopts_the_three_steps(tmp_path: Path) -> None:
 
 @pytest.mark.framework
 @pytest.mark.timeout(1800)
-def test_a_training_is_the_same_in_both_precisions_and_healthy() -> None:
+def test_a_training_is_the_same_in_both_precisions_and_healthy(tmp_path: Path) -> None:
     policies = assert_compared(NAME, 24)
     assert policies["mixed_float16"]["scales"][0] == 65536
-    report = assert_healthy(NAME, 12)
+    report = assert_healthy(NAME, 12, tmp_path)
     assert report["diagnoses"] == []
     assert report["facts"]["operations"]["float16"] > 0
 

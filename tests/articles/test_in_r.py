@@ -35,9 +35,9 @@ def test_its_network_adopts_mixed_precision_in_python(tmp_path: Path) -> None:
 
 @pytest.mark.framework
 @pytest.mark.timeout(1800)
-def test_its_training_is_the_same_in_both_precisions_and_healthy() -> None:
+def test_its_training_is_the_same_in_both_precisions_and_healthy(tmp_path: Path) -> None:
     assert_compared(NAME, 12)
-    assert assert_healthy(NAME, 8)["diagnoses"] == []
+    assert assert_healthy(NAME, 8, tmp_path)["diagnoses"] == []
 
 
 @pytest.mark.framework

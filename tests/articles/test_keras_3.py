@@ -38,10 +38,10 @@ def test_a_training_adopts_mixed_precision(tmp_path: Path) -> None:
 
 @pytest.mark.framework
 @pytest.mark.timeout(1800)
-def test_a_training_is_the_same_in_both_precisions_and_healthy() -> None:
+def test_a_training_is_the_same_in_both_precisions_and_healthy(tmp_path: Path) -> None:
     policies = assert_compared(NAME, 12)
     assert policies["mixed_float16"]["scales"][-1] == 32768  # what Keras 3 begins with
-    assert assert_healthy(NAME, 8)["diagnoses"] == []
+    assert assert_healthy(NAME, 8, tmp_path)["diagnoses"] == []
 
 
 @pytest.mark.framework
