@@ -171,6 +171,8 @@ class Frameworks:
             value = other(m, receiver, args, place)
             if value is not None:
                 return value
+        if type(receiver) in (Autocast, Context) and len(args.positional) == 1 and not args.named:
+            return m.each(args.positional[0], lambda given: self.decorated(m, given, receiver, place))  # `no_grad()(function)`
         return unknown_result(m, receiver, args, place)
 
     def attribute(self, m: Machine, receiver: Atom, name: str, place: Place) -> Value | None:
