@@ -517,7 +517,7 @@ def alternatives(found: Iterable[tuple[frozenset[Condition], Atom]]) -> Value:
 def joined_symbol(symbols: Sequence[str]) -> str:
     """The symbol of an unknown that several were joined to: it stands for what is set only where all of them are called the same."""
     first = min(symbols)
-    names = {re.split(r"[^\w-]+", symbol.partition("\0")[0].rstrip(")]'\""))[-1] for symbol in symbols}
+    names = {re.split(r"[^\w-]+", symbol.partition("\0")[0].rstrip(")]'\""))[-1].casefold().replace("-", "_") for symbol in symbols}
     return first + JOINED if len(names) == 1 else first_joined(first).replace("\0", JOINED_OF, 1) + JOINED
 
 

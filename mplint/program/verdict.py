@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from mplint.program.conditions import EMPTY, Condition, Key, Path, extend
+from mplint.program.conditions import COMPARISONS, EMPTY, OPPOSITE, Condition, Key, Path, extend
 from mplint.program.machine import IDENTITY, Switch
 from mplint.program.values import DTYPE_NAMES, JOINED, Constant, DType, Value
 
@@ -91,6 +91,8 @@ class Setting:
     def truth(self, key: Key, value: Hashable, switches: Mapping[str, Switch]) -> bool | None:
         """What one of them is there; None where nobody knows."""
         held = value
+        if is_compared(switches, key):
+            return COMPARISONS[key[2].op](value, key[2].number) if isinstance(value, (int, float)) else None
         if key[1] != self.symbol:
             followed = following(key[1], self.symbol, value, switches)
             if followed is None:
@@ -150,6 +152,16 @@ def base_of(switches: Mapping[str, Switch], symbol: Hashable) -> str | None:
     return symbol
 
 
+def is_compared(switches: Mapping[str, Switch], key: Key) -> bool:
+    """Whether a condition is the comparison of a setting with a number that has no switch of its own, as what two settings are joined to."""
+    return len(key) > 2 and key[0] == "true" and switch_of(switches, key[1]) is None
+
+
+def base_asked(switches: Mapping[str, Switch], key: Key) -> str | None:
+    """The setting that a condition asks of; None where it is of something else."""
+    return base_of(switches, key[2].symbol if is_compared(switches, key) else key[1])
+
+
 def keys_in(literals: Iterable[Condition]) -> Iterator[Key]:
     """The conditions on one unknown each, those within conditions on several as well."""
     for key, _ in literals:
@@ -206,7 +218,7 @@ def settings_of(switches: Mapping[str, Switch], unset: frozenset[str], path: Pat
     """The settings that a path speaks of: those that nobody turns first, those that choose the precision last."""
     keys: dict[str, dict[Key, None]] = {}
     for key in keys_in(path):
-        base = base_of(switches, key[1])
+        base = base_asked(switches, key)
         if base is not None:
             keys.setdefault(base, {})[key] = None
     found = []
@@ -281,7 +293,7 @@ class Judge:
         found: set[str] = set()
         for key, _ in self.path:
             if key[0] in ("all", "place"):
-                bases = {base_of(self.switches, inner[1]) for part in parts_of(key) for inner in keys_in(part)}
+                bases = {base_asked(self.switches, inner) for part in parts_of(key) for inner in keys_in(part)}
                 if setting.symbol in bases:
                     found.update(base for base in bases if base is not None)
         return frozenset(found - {setting.symbol})
@@ -317,6 +329,9 @@ class Judge:
                 default = constant_of(setting.switch.default)
                 told = symbol == setting.symbol or switch.test or switch.name == setting.switch.name or default is None
                 return said if told else f"`{setting.switch.name}` is not {shown_values(default or ())}"
+        for key, sense in sorted(path, key=repr):
+            if key in setting.keys and is_compared(self.switches, key) and (key, sense) not in setting.at_default:
+                return f"`{setting.switch.name} {key[2].op if sense else OPPOSITE[key[2].op]} {key[2].number:g}`"
         return None
 
 

@@ -237,3 +237,48 @@ def test_help_is_in_the_words_of_the_system(imports: str, made: str, backward: s
     text = RESUMED.format(imports=imports, made=made, backward=backward)
     (found,) = [finding for finding in check_text(text, "train.py") if finding.code == "MP307"]
     assert found.help.startswith(help_text)
+
+
+SETTINGS = """
+from yacs.config import CfgNode
+
+_C = CfgNode()
+_C.TRAIN = CfgNode()
+_C.TRAIN.ROUNDS = 1
+
+
+def settings(args):
+    config = _C.clone()
+    if args.rounds:
+        config.TRAIN.ROUNDS = args.rounds
+    return config
+"""
+ROUNDS = """
+import argparse
+import torch
+from settings import settings
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--rounds", type=int)
+config = settings(parser.parse_args())
+model = torch.nn.Linear(64, 8).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cuda")
+for number, (x, y) in enumerate(torch.utils.data.DataLoader(torch.load("set.pt"))):
+    with torch.autocast("cuda"):
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+    scaler.scale(loss).backward()
+    if config.TRAIN.ROUNDS > 1:
+        scaler.unscale_(optimizer)
+        if (number + 1) % config.TRAIN.ROUNDS:
+            continue
+    scaler.step(optimizer)
+    scaler.update()
+"""
+
+
+def test_a_setting_that_an_option_may_replace_is_named_where_it_is_compared_with_a_number(tmp_path: Path) -> None:
+    (tmp_path / "settings.py").write_text(SETTINGS)
+    (tmp_path / "train.py").write_text(ROUNDS)
+    found = check([str(tmp_path)], Config(cache=False, isolated=True, root=str(tmp_path))).findings
+    assert [f.message.partition(" when ")[2] for f in found if f.code == "MP310"] == ["`TRAIN.ROUNDS > 1`"]
