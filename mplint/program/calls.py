@@ -9,6 +9,7 @@ from mplint.program.expressions import (
     FILLED,
     NOT_ENTERED,
     OF_INSTANCE,
+    ancestors,
     at_home,
     attribute,
     attribute_of,
@@ -277,6 +278,8 @@ def instantiate(m: Machine, cls: Class, args: Args, position: int) -> Value:
     bases = external_bases(m, cls)
     if is_enumeration(bases):
         return Unknown(f"{cls.name}(){IDENTITY}{position}") if not args.positional else args.positional[0]
+    if type(given := args.get(0)) is Unknown and is_view(m, cls, bases):
+        return given
     m.library.instantiated(m, made, bases, args, place)
     if m.closed is not None and m.calls and m.closed(bases):
         return made
@@ -294,6 +297,16 @@ def instantiate(m: Machine, cls: Class, args: Args, position: int) -> Value:
         if after is not None:
             call(m, bind(m, after[0], made, cls, after[1], position), Args(), position)
     return made
+
+
+def is_view(m: Machine, cls: Class, bases: list[str]) -> bool:
+    """Whether a class only lets the items of a dict be read as attributes, so that one of something unknown is no more than that."""
+    if not {"builtins.dict", "collections.OrderedDict"}.issuperset(bases) or not bases:
+        return False
+    names = {name for ancestor in ancestors(m, cls) if type(ancestor) is Class for name in m.store.slots.names_of(ancestor.id)}
+    return (
+        "__getattr__" in names and "__init__" not in names and not any(name.isidentifier() and not name.startswith("__") for name in names)
+    )
 
 
 def is_enumeration(bases: list[str]) -> bool:

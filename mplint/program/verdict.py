@@ -153,7 +153,7 @@ def base_of(switches: Mapping[str, Switch], symbol: Hashable) -> str | None:
 
 
 def is_compared(switches: Mapping[str, Switch], key: Key) -> bool:
-    """Whether a condition is the comparison of a setting with a number that has no switch of its own, as what two settings are joined to."""
+    """Whether a condition is the comparison of a setting with a number, for which there is no switch: that of several joined to one."""
     return len(key) > 2 and key[0] == "true" and switch_of(switches, key[1]) is None
 
 
