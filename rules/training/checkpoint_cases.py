@@ -227,26 +227,17 @@ def is_room_for_scaler(parameter: ast.arg) -> bool:
 
 
 def at_place(place: Place, cases: list[tuple[Event, Held, Stepped, Path]]) -> Iterator[Case]:
-    """The finding at a saver's place; at its calls where it saves one optimizer after the other."""
+    """The finding at a saver's place, however many optimizers it saves one after the other; which call saves the scaler's state, is open."""
     owners = {ids_of(held.owner) for _, held, _, _ in cases if all(type(atom) is Object for atom in atoms(held.owner))}
     event, _, pair, path = cases[0]
     sure = type(pair.scaler) is Object and not pair.foreign
-    if len(owners) > 1 and place not in event.calls:
-        others = [
-            other
-            for other, held, _, otherwise in cases[1:]
-            if ids_of(held.owner) != ids_of(cases[0][1].owner) and extend(path, otherwise) is not None
-        ]
-        depth = next((n for n, call in enumerate(event.calls) if others and others[0].calls[n : n + 1] != (call,)), None)
-        if depth is not None:
-            yield Case(event.calls[depth], path, sure, pair.event.place, (Step(place, "the optimizer's state is saved here"),))
-            return
     if place in event.calls:  # of a saver that is not given the scaler
         saved = Step(cases[0][1].place or event.place, "the optimizer's state is saved here")
         yield Case(place, path, sure, pair.event.place, (saved,), "", pair.scaler)
         return
     steps = calls_from_elsewhere(event, place)
-    yield Case(place, path, sure, pair.event.place, steps, "", pair.scaler, pair.optimizers, saver=event.place)
+    optimizers = pair.optimizers if len(owners) < 2 else frozenset[str]()
+    yield Case(place, path, sure, pair.event.place, steps, "", pair.scaler, optimizers, saver=event.place)
 
 
 def calls_from_elsewhere(event: Event, place: Place) -> Chain:
