@@ -61,10 +61,10 @@ def call(m: Machine, callee: Value, args: Args, position: int) -> Value:
         found = [(path, atom) for path, atom in under(callee, m.path) if not (type(atom) is Constant and atom.value is None)]
         if len(found) == 1:
             return call_atom(m, found[0][1], args, position)
-        base, written = m.path, m.written
+        base, written, spelled = m.path, m.written, m.spelled
 
         def one(atom: Value) -> tuple[bool, Value]:
-            m.written = written
+            m.written, m.spelled = written, spelled
             return True, call_atom(m, atom, args, position)  # type: ignore[arg-type]
 
         return m.fork([(path - base, partial(one, atom)) for path, atom in found])[1] if found else NONE
@@ -198,10 +198,10 @@ def call_method(m: Machine, receiver: Value, name: str, args: Args, position: in
     found = [(path, atom) for path, atom in under(receiver, m.path) if not (type(atom) is Constant and atom.value is None)]
     if len(found) == 1:
         return call_method_of(m, found[0][1], name, args, position, callee_position)
-    base, written = m.path, m.written
+    base, written, spelled = m.path, m.written, m.spelled
 
     def one(atom: Value) -> tuple[bool, Value]:
-        m.written = written
+        m.written, m.spelled = written, spelled
         return True, call_method_of(m, atom, name, args, position, callee_position)  # type: ignore[arg-type]
 
     return m.fork([(path - base, partial(one, atom)) for path, atom in found])[1] if found else NONE
@@ -293,7 +293,7 @@ def instantiate(m: Machine, cls: Class, args: Args, position: int) -> Value:
         call(m, bind(m, init[0], made, cls, init[1], position), args, position)
     else:
         set_fields(m, made, cls, args)
-        after = class_member(m, cls, "__post_init__")
+        after = after_fields(m, cls)
         if after is not None:
             call(m, bind(m, after[0], made, cls, after[1], position), Args(), position)
     return made
@@ -307,6 +307,11 @@ def is_view(m: Machine, cls: Class, bases: list[str]) -> bool:
     return (
         "__getattr__" in names and "__init__" not in names and not any(name.isidentifier() and not name.startswith("__") for name in names)
     )
+
+
+def after_fields(m: Machine, cls: Class) -> tuple[Value, Class] | None:
+    """The method of a class that the constructor made for it calls last, by dataclasses or attrs."""
+    return class_member(m, cls, "__post_init__") or class_member(m, cls, "__attrs_post_init__")
 
 
 def is_enumeration(bases: list[str]) -> bool:

@@ -428,12 +428,14 @@ def e_call(m: Machine, ir: IR) -> Value:
         if m.recorder is not None:
             m.recorder.called(m, m.here(position), receiver, callee[3], args)
         m.written = callee[2][2] if callee[2][0] == "name" else callee[2][3] if callee[2][0] == "attribute" else ""
+        m.spelled = (position, callee[3])
         return m.call_method(receiver, callee[3], args, position, callee[1])
     function = evaluate(m, callee)
     args = arguments(m, positional, named)
     if m.recorder is not None:
         m.recorder.called(m, m.here(position), function, "", args)
     m.written = callee[2] if callee[0] == "name" else ""
+    m.spelled = (position, m.written)
     return m.call(function, args, position)
 
 

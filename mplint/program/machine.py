@@ -363,6 +363,7 @@ class Machine:
         self.given: set[Given] = set()  # switches of parameters that some call gives another value, or that of another switch
         self.log: list[Exit] = []
         self.written = ""  # the name by which the source calls the receiver of the method call that is being made, or what it calls
+        self.spelled = (-1, "")  # the call that is being made, by its position, and the last name of what the source calls there
         self.limit = steps
         self.home = ""
         self.left = steps

@@ -609,11 +609,14 @@ def enter(trace: Trace, item: half.Found) -> Fix | None:
     return on_float32(trace, item.event)
 
 
+ONE_TENSOR = re.compile(r"logit|pred|prob|score|recon|fake|real|hat|mask", re.I)  # in the name of what is no dict of tensors
+
+
 def on_float32(trace: Trace, event: Event) -> Fix | None:
-    """A loss on its input in float32, where that has a name."""
+    """A loss on its input in float32, where that has a name, and is one tensor: what a model gives may be a dict of them."""
     given = event.data["given"]
     file, late = trace.node(given) or (None, None) if isinstance(given, Place) else (None, None)
-    if file is None or not isinstance(late, ast.Name):
+    if file is None or not isinstance(late, ast.Name) or (event.get("certain") is False and ONE_TENSOR.search(late.id) is None):
         return None
     return Fix(f"compute the loss on `{late.id}.float()`", Applicability.UNSAFE, (float32_tensor(file, late),))
 

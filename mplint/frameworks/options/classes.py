@@ -149,7 +149,7 @@ def open_instance(m: Machine, cls: Class, place: Place, prefix: str = "", kind: 
 
     `prefix` stands before the names of the fields as the user types them ("--", "cfg.").
     """
-    from mplint.program.calls import call
+    from mplint.program.calls import after_fields, call
 
     made = Object(("settings", cls.id, prefix), "instance", cls, place)
     m.write(made.id, "#set", NONE)
@@ -171,7 +171,7 @@ def open_instance(m: Machine, cls: Class, place: Place, prefix: str = "", kind: 
         if m.read(made.id, name) is None:
             switch = Switch(f"{prefix}{name}", FALSE, place, kind)
             m.write(made.id, name, leaf(m, f"{cls.name}.{name}", f"{kind}:{cls.path}:{cls.name}:{prefix}", switch))
-    after = class_member(m, cls, "__post_init__")
+    after = after_fields(m, cls)
     if after is not None:
         call(m, bind(m, after[0], made, cls, after[1], place.position), Args(), place.position)
     return made

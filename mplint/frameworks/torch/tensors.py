@@ -1918,9 +1918,14 @@ def note_late(m: Machine, name: str, late: Tensor, place: Place, given: Place) -
 
 
 def called_loss(m: Machine, atom: Atom, args: Args, place: Place) -> None:
-    """Note a call of something unknown that is called a loss, outside of every region, with what one of them computed."""
+    """Note a call of something unknown that is called a loss, outside of every region, with what one of them computed.
+
+    It is called so where it comes from, or where it is called: `criterion` may stand for whatever a table of the settings holds.
+    """
     name = atom.name if type(atom) is Method else atom.symbol.partition(IDENTITY)[0] if type(atom) is Unknown else ""
     name = name.partition("(")[0].rpartition(".")[2]
+    if type(atom) is Unknown and not CALLED_LOSS.search(name) and m.spelled[0] == place.position:
+        name = m.spelled[1]
     if not CALLED_LOSS.search(name) or NO_LOSS.search(name) or not outside_of_regions(m):
         return
     if type(atom) is Unknown and is_not_entered(atom):
