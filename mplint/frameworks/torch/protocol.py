@@ -1199,13 +1199,23 @@ vocabulary.attribute_assigned.append(gradient_assigned)
 
 @call("torch.autograd.grad")
 def autograd_grad(m: Machine, name: str, args: Args, place: Place) -> Value:
-    outputs = args.get(0, "outputs")
+    given = args.get(0, "outputs")
+    outputs = m.each(given, lambda atom: computed_in(m, atom)) if given is not None else None
     m.emit("gradients taken", place, outputs=outputs, create_graph=args.get(4, "create_graph"), autocast=m.state("autocast"), args=args)
     scalers = {a.scaled if type(a) is Tensor else None for a in atoms(outputs)} if outputs is not None else set()
     by = scalers.pop() if len(scalers) == 1 else None
     forward = history(m, outputs) if outputs is not None else frozenset()
     made = Tensor(frozenset({ANY}), scaled=by, forward=forward, tags=frozenset({TAKEN, taken_at(place)}))
     return Items((made,), made)
+
+
+def computed_in(m: Machine, given: Atom) -> Value:
+    """The output that gradients are taken of; of a sequence of outputs the first one that a region has computed."""
+    held = m.read(given.id, "#items") if type(given) is Object and given.kind == "list" else given
+    if type(held) is not Items:
+        return given
+    found = [a for item in (*held.items, *([held.rest] if held.rest is not None else [])) for a in atoms(item) if type(a) is Tensor]
+    return next((tensor for tensor in found if tensor.forward), found[0] if found else given)
 
 
 TAKEN = "gradients taken"
