@@ -17,6 +17,7 @@ from mplint.rule import Rule
 
 from .calls_in_order import left_out, moved_behind, moved_to_the_step
 from .needless_scalers import or_left_out
+from .taken_twice import of_other_scalers, plain_after_scaled
 
 
 class ScalerMisordered(Rule):
@@ -25,7 +26,8 @@ class ScalerMisordered(Rule):
     ## What it does
     Finds `unscale_` or `step` called a second time, or after `step`, before `update`; `update` between the steps of two optimizers, or
     while the gradients of another one accumulate; and `update` before any step, or where a batch was given up before its loss was
-    scaled. With gradient accumulation: `unscale_` on every micro-batch while the step or `update` runs only every few.
+    scaled; a plain step of an optimizer that the scaler has just stepped; and calls of one of two scalers for what the other one has
+    scaled or stepped. With gradient accumulation: `unscale_` on every micro-batch while the step or `update` runs only every few.
 
     ## Why is this bad?
     Between two updates each optimizer may be unscaled once and stepped once: the second call raises RuntimeError, an `update` without
@@ -119,6 +121,7 @@ class ScalerMisordered(Rule):
             yield from self._updates(trace, entry)
             yield from self._in_each_round(trace, entry)
             yield from self._for_nothing(trace, entry)
+            yield from self._taken_twice(trace, entry)
 
     def _updates(self, trace: Trace, entry: Entry) -> Iterator[Finding]:
         """Updates between the steps of two optimizers, before the step that they belong to, and twice in a round."""
@@ -197,6 +200,34 @@ class ScalerMisordered(Rule):
                     Step(other.place, "the optimizer is stepped only here"),
                     Step(zeroed.place, "the gradients are zeroed only here: until then they accumulate"),
                 ),
+            )
+
+    def _taken_twice(self, trace: Trace, entry: Entry) -> Iterator[Finding]:
+        """Steps with gradients that were taken already, and calls of one scaler for what another has scaled."""
+        for event, before, path in plain_after_scaled(trace, entry):
+            verdict = self.verdict(trace, entry, path, event.place)
+            yield self.at(
+                trace,
+                event.place,
+                f"`{trace.text(event.place)}` applies again the gradients that the scaler's step has applied{verdict.condition()}",
+                why="each batch counts twice, and infinite gradients, for which the scaler leaves its step out, are applied after all",
+                help="leave it to the scaler: step plainly only where no scaler does",
+                confidence=Confidence.HIGH if verdict.proven else Confidence.MEDIUM,
+                steps=(Step(before.place, "the scaler has stepped this optimizer here"),),
+            )
+        for event, before, path in of_other_scalers(trace, entry):
+            verdict = self.verdict(trace, entry, path, event.place)
+            stepped = before.kind == "scaler step"
+            yield self.at(
+                trace,
+                event.place,
+                f"`{trace.text(event.place)}` "
+                + ("steps an optimizer that another scaler has stepped" if stepped else "takes gradients that another scaler has scaled")
+                + verdict.condition(),
+                why="each scaler has a scale of its own: gradients that one of them has multiplied are divided by that of the other",
+                help="give each optimizer to the scaler that scales its loss",
+                confidence=Confidence.HIGH if verdict.proven else Confidence.MEDIUM,
+                steps=(Step(before.place, "another scaler steps it here" if stepped else "another scaler scales the loss here"),),
             )
 
     def _for_nothing(self, trace: Trace, entry: Entry) -> Iterator[Finding]:
