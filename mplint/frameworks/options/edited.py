@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from mplint.frameworks.options.classes import NAMED, fields_of, holds_settings
 from mplint.frameworks.options.namespaces import KIND, leaf
 from mplint.frameworks.vocabulary import Vocabulary
+from mplint.program.entries import words_in
 from mplint.program.expressions import class_member, entries_of
 from mplint.program.lower import IR
 from mplint.program.machine import Args, Machine, Switch
@@ -115,9 +116,12 @@ def flags_of_table(m: Machine, table: Object, shown: str, place: Place, depth: i
 
 
 def is_set_once(m: Machine, name: str, place: Place) -> bool:
-    """Whether a file sets a variable of its own in one statement, at its top, and nowhere else."""
+    """Whether a file sets a variable of its own in one statement, at its top or that of its main program, and nowhere else."""
     ir = m.project.ir(place.path)
-    return ir is not None and sum(settings_of(statement, name) for statement in ir[1]) == 1 and any(sets(s, name) for s in ir[1])
+    if ir is None or sum(settings_of(statement, name) for statement in ir[1]) != 1:
+        return False
+    mains = (s for s in ir[1] if s[0] == "if" and "__name__" in words_in(s[2]))
+    return any(sets(s, name) for s in (*ir[1], *(inner for main in mains for inner in main[3])))
 
 
 def sets(ir: IR, name: str) -> bool:
