@@ -436,6 +436,8 @@ def s_for(m: Machine, ir: IR) -> bool:
     _, position, target, items, body, orelse = ir
     value = evaluate(m, items)
     elements = (names_in(m, value, items[1]) if refuses(body) else None) or iterate(m, value, items[1], ROUNDS)
+    if len(elements) == UNROLLED and sets_attributes(body):
+        elements = iterate(m, value, items[1], MOST_SET)
     if not elements:
         return block(m, orelse)
     partly = [guards_of(element) for element in elements]
@@ -462,6 +464,19 @@ def s_for(m: Machine, ir: IR) -> bool:
 def guards_of(value: Value) -> Path:
     """The conditions under which alone there is an item."""
     return value.options[0][0] if type(value) is Alternatives and len(value.options) == 1 else EMPTY
+
+
+def sets_attributes(body: Sequence[IR]) -> bool:
+    """Whether the body of a loop does nothing but set attributes by their names, perhaps under a condition: `setattr(self, name, value)`."""
+    if len(body) != 1:
+        return False
+    statement = body[0]
+    if statement[0] == "if" and not statement[4]:
+        return sets_attributes(statement[3])
+    return bool(statement[0] == "expression" and statement[2][0] == "call" and statement[2][2][:1] == ("name",) and statement[2][2][2] == "setattr")
+
+
+MOST_SET = 256  # attributes that a loop sets
 
 
 def refuses(body: Sequence[IR]) -> bool:
