@@ -14,6 +14,7 @@ from mplint.program.conditions import Condition, Path, extend
 from mplint.program.expressions import (
     FILLED,
     MOST_NAMES,
+    ancestors,
     attribute,
     class_member,
     combine,
@@ -50,6 +51,7 @@ from mplint.program.values import (
     Module,
     Object,
     Partial,
+    State,
     Place,
     Super,
     Tensor,
@@ -689,8 +691,44 @@ def fields_of(m: Machine, name: str, args: Args, place: Place) -> Value:
     for field in field_names(m, cls):
         made = Object(("field", cls.id, field), "field", name, place)
         m.write(made.id, "name", Constant(field))
+        default = class_member(m, cls, field)
+        m.write(made.id, "default", default[0] if default is not None else External("dataclasses.MISSING"))
+        m.write(made.id, "default_factory", External("dataclasses.MISSING"))  # what it makes is the default already
+        m.write(made.id, "type", type_of_field(m, cls, field))
         found.append(made)
     return Items(tuple(found))
+
+
+def type_of_field(m: Machine, cls: Class, field: str) -> Value:
+    """The plain type that a field of a class is annotated with; unknown for anything else."""
+    for ancestor in ancestors(m, cls):
+        noted = m.read(ancestor.id, f"#annotation:{field}") if type(ancestor) is Class else None
+        ir = noted.data if type(noted) is State else None
+        if isinstance(ir, tuple) and ir[0] == "name" and ir[2] in PLAIN_TYPES:
+            return External(f"builtins.{ir[2]}")
+    return Unknown(f"{cls.name}.{field}.type{IDENTITY}{cls.path}")
+
+
+@call("typing.get_origin")
+def origin_of(m: Machine, name: str, args: Args, place: Place) -> Value | None:
+    """Of a plain type, none."""
+    first = args.get(0, "tp")
+    return NONE if type(first) is External and first.name.removeprefix("builtins.") in PLAIN_TYPES else None
+
+
+PLAIN_TYPES = frozenset({"bool", "int", "float", "str", "list", "dict", "tuple"})
+
+
+@call("typing.get_type_hints", "inspect.get_annotations")
+def type_hints(m: Machine, name: str, args: Args, place: Place) -> Value | None:
+    """The types of a class's fields by their names."""
+    first = next(iter(atoms(args.get(0, "obj") or NONE)))
+    cls = first.type if type(first) is Object else first
+    if type(cls) is not Class:
+        return None
+    made = Object(("hints", cls.id), "dict", "builtins.dict", place)
+    m.write(made.id, "#entries", Entries(tuple((field, type_of_field(m, cls, field)) for field in field_names(m, cls))))
+    return made
 
 
 RUN = (Function, Wrapped, Partial, External)

@@ -1092,12 +1092,17 @@ def equal(m: Machine, left: Value, right: Value) -> Value | None:
             return Test(left.key, left.sense is right.value)
     if type(left) in (DType, External, Class, Module) and type(left) is type(right):
         return TRUE if left == right else FALSE
+    if MISSING in (left, right) and not any(type(side) in (External, Unknown, Method, Lazy) for side in (left, right) if side != MISSING):
+        return FALSE
     if (type(left) is Unknown and type(right) is DType) or (type(left) is DType and type(right) is Unknown):
         unknown, dtype = (left, right) if type(left) is Unknown else (right, left)
         return Test(("in", unknown.symbol, frozenset({"dtype:" + dtype.letter})), True)  # type: ignore[union-attr]
     if type(left) is Unknown and left == right:
         return TRUE
     return None
+
+
+MISSING = External("dataclasses.MISSING")  # what stands for no default
 
 
 def contained(m: Machine, item: Value, container: Value) -> Value | None:

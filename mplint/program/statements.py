@@ -438,6 +438,10 @@ def s_for(m: Machine, ir: IR) -> bool:
     elements = (names_in(m, value, items[1]) if refuses(body) else None) or iterate(m, value, items[1], ROUNDS)
     if len(elements) == UNROLLED and sets_attributes(body):
         elements = iterate(m, value, items[1], MOST_SET)
+    elif len(elements) == UNROLLED and chooses_by(target, body):
+        elements = iterate(m, value, items[1], MOST_CHOSEN)
+    elif len(elements) == UNROLLED and all(type(e) is Object and e.kind == "field" for e in elements):
+        elements = iterate(m, value, items[1], MOST_FIELDS)
     if not elements:
         return block(m, orelse)
     partly = [guards_of(element) for element in elements]
@@ -476,6 +480,17 @@ def sets_attributes(body: Sequence[IR]) -> bool:
     return bool(statement[0] == "expression" and statement[2][0] == "call" and statement[2][2][:1] == ("name",) and statement[2][2][2] == "setattr")
 
 
+def chooses_by(target: IR, body: Sequence[IR]) -> bool:
+    """Whether the body of a loop is a chain of branches, each for one text that the loop goes over: `if name == "sum": …`."""
+    if target[0] != "name" or len(body) != 1 or body[0][0] != "if":
+        return False
+    test = body[0][2]
+    compared = test[0] == "compare" and test[2][0] == "name" and test[2][2] == target[2] and len(test[4]) == 1
+    return bool(compared and test[4][0][0] == "constant" and isinstance(test[4][0][2], str))
+
+
+MOST_FIELDS = 192  # fields of a class, of which options are made
+MOST_CHOSEN = 16  # texts that choose a branch
 MOST_SET = 256  # attributes that a loop sets
 
 

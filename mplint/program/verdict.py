@@ -417,8 +417,8 @@ def words_of(switch: Switch, truth: bool | None, allowed: Iterable[Hashable] | N
     if truth is None:
         return f"{name} is not {shown_values([v for v in excluded if default is None or v == default[0]])}"
     if switch.kind == "option" and (default is None or isinstance(default[0], bool)):
-        if not truth and switch.off:
-            return f"`{switch.off}` is given"
+        if switch.off and (not truth or switch.off == switch.name):
+            return f"`{switch.off}` is {'not ' if truth else ''}given"
         return f"{name} is given" if truth else f"{name} is not given"
     if default is not None and default[0] is True and not truth:
         return f"{name} is false"
