@@ -617,7 +617,7 @@ def class_(m: Machine, path: str, statement: IR, relevant: Callable[[frozenset[s
     m.events.clear()
     relevant = widened(relevant, kept_by(statement, relevant))
     init = next((s for s in statement[6] if s[0] == "define" and s[2][2] == "__init__"), None)
-    methods = methods_of_matter(statement, relevant)
+    methods = methods_of_matter(statement, relevant, attributes_of_bases(m, cls, relevant))
     pending = [s for s in methods if Code(path, s[2]) not in m.called]
     if pending:  # what saves and restores belongs to this instance too, though one of an heir has called it
         pending = [s for s in methods if s in pending or keeps_state(s[2])]
@@ -666,14 +666,28 @@ def class_(m: Machine, path: str, statement: IR, relevant: Callable[[frozenset[s
     m.frames.pop()
 
 
-def methods_of_matter(statement: IR, relevant: Callable[[frozenset[str]], bool]) -> list[IR]:
-    """The methods of a class that are worth running, in the order in which they are run."""
+def attributes_of_bases(m: Machine, cls: Class, relevant: Callable[[frozenset[str]], bool]) -> frozenset[str]:
+    """The attributes to which the project's bases of a class assign what matters."""
+    found: set[str] = set()
+    for base in ancestors(m, cls)[1:]:
+        ir = m.project.ir(base.path) if type(base) is Class else None
+        for statement in definitions(ir[1]) if ir is not None and type(base) is Class else ():
+            if statement[0] == "class" and statement[2] == base.name:
+                makers = (s for s in statement[6] if s[0] == "define" and relevant(s[2][8]))
+                found.update(name for s in makers for name in attributes_of_matter(s[2][4], relevant))
+    return frozenset(found)
+
+
+def methods_of_matter(
+    statement: IR, relevant: Callable[[frozenset[str]], bool], inherited: frozenset[str] = frozenset()
+) -> list[IR]:
+    """The methods of a class that are worth running, in the order in which they are run; `inherited`: attributes of its bases that matter."""
     methods = [s for s in statement[6] if s[0] == "define" and not s[2][2].startswith("__") and relevant(s[2][8])]
     methods += [
         s for s in statement[6] if s[0] == "define" and s[2][2] in ("__call__", "forward") and s not in methods and relevant(s[2][8])
     ]
     makers = [s for s in statement[6] if s[0] == "define" and relevant(s[2][8])]
-    matter = {name for s in makers for name in attributes_of_matter(s[2][4], relevant)}
+    matter = {*inherited, *(name for s in makers for name in attributes_of_matter(s[2][4], relevant))}
     others = [s for s in statement[6] if s[0] == "define" and s not in methods and not s[2][2].startswith("__")]
     methods += [s for s in others if not matter.isdisjoint(s[2][8])]
     methods += callers_of_methods(statement[6], methods)
@@ -751,6 +765,8 @@ def attributes_of_matter(body: Sequence[IR], relevant: Callable[[frozenset[str]]
     """The attributes to which statements assign what matters: methods that use them matter too."""
     for ir in body:
         if ir[0] == "assign" and ir[3][0] == "call" and relevant(frozenset(names_in(ir[3]))):
+            yield from (target[3] for target in ir[2] if target[0] == "attribute")
+        elif ir[0] == "assign" and ir[3][0] == "conditional" and relevant(words_in(ir[3][3:])):
             yield from (target[3] for target in ir[2] if target[0] == "attribute")
         elif ir[0] == "if":
             yield from attributes_of_matter((*ir[3], *ir[4]), relevant)

@@ -93,7 +93,7 @@ class BackwardInsideAutocast(Rule):
                 for path, region in steps.in_half(event.data["autocast"], event.path)[:1]:
                     if not region.chain or spans(entry, event, region):
                         continue
-                    if not steps.is_entered(entry, region) or recomputes(trace, event) or is_thrown_away(entry, event):
+                    if not steps.is_entered(entry, region) or recomputes(trace, event) or is_thrown_away(trace, entry, event):
                         continue  # a trainer runs the step in a region of its own, or the region is the forward's, run anew
                     verdict = self.verdict(trace, entry, path, event.place)
                     yield self.at(
@@ -140,15 +140,26 @@ def entered_before(entry: Entry, event: Event, region: Autocast) -> int | None:
     return next(before, None)
 
 
-def is_thrown_away(entry: Entry, event: Event) -> bool:
-    """Whether the function of a backward pass zeroes the gradients before anything steps with them: it measures memory, or time."""
+def is_thrown_away(trace: Trace, entry: Entry, event: Event) -> bool:
+    """Whether the function of a backward pass zeroes the gradients before anything steps with them: it measures memory, or time.
+
+    One that takes a gradient in between, `noise.grad`, is after that of an input.
+    """
     number = next(n for n, other in enumerate(entry.events) if other is event)
     for later in entry.events[number:]:
         if later.kind in STEPPED:
             return False
         if later.kind == "gradients zeroed" and later.frame == event.frame:
-            return True
+            return not takes_gradient(trace, event.place, later.place)
     return False
+
+
+def takes_gradient(trace: Trace, place: Place, until: Place) -> bool:
+    """Whether a function reads the gradient of something between two of its lines."""
+    (file, node), first, last = trace.node(place) or (None, None), trace.span(place).end_line, trace.span(until).line
+    function = file.syntax.function(node) if file is not None and node is not None else None
+    read = (n for n in ast.walk(function) if isinstance(n, ast.Attribute) and n.attr == "grad") if function is not None else ()
+    return any(isinstance(n.ctx, ast.Load) and first < n.lineno < last for n in read)
 
 
 def recomputes(trace: Trace, event: Event) -> bool:

@@ -18,6 +18,7 @@ from mplint.rule import Rule
 from .calls_in_order import left_out, moved_behind, moved_to_the_step
 from .needless_scalers import or_left_out
 from .taken_twice import of_other_scalers, plain_after_scaled
+from .unscaled_step import bypassing, stepped_by_another
 
 
 class ScalerMisordered(Rule):
@@ -203,8 +204,11 @@ class ScalerMisordered(Rule):
             )
 
     def _taken_twice(self, trace: Trace, entry: Entry) -> Iterator[Finding]:
-        """Steps with gradients that were taken already, and calls of one scaler for what another has scaled."""
+        """Steps with gradients that were taken already, and calls of one scaler for what another has scaled, but for what MP302 tells."""
+        told = {step.place for step, _ in stepped_by_another(entry)}
         for event, before, path in plain_after_scaled(trace, entry):
+            if bypassing(trace, entry, event) is not None:
+                continue
             verdict = self.verdict(trace, entry, path, event.place)
             yield self.at(
                 trace,
@@ -216,6 +220,8 @@ class ScalerMisordered(Rule):
                 steps=(Step(before.place, "the scaler has stepped this optimizer here"),),
             )
         for event, before, path in of_other_scalers(trace, entry):
+            if event.place in told:
+                continue
             verdict = self.verdict(trace, entry, path, event.place)
             stepped = before.kind == "scaler step"
             yield self.at(
