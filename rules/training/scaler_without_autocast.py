@@ -9,9 +9,11 @@ from typing import NamedTuple
 
 from mplint.findings import Applicability, Confidence, Finding, Severity
 from mplint.frameworks.choices import ways_on
+from mplint.frameworks.libraries import Libraries
 from mplint.frameworks.projects import is_never_in_half
 from mplint.frameworks.torch.forwards import is_instance_from_elsewhere
 from mplint.program.conditions import Condition, Key, Path, extend, tells_arms_apart
+from mplint.program.entries import begins
 from mplint.program.machine import IDENTITY, Event
 from mplint.program.trace import Entry, Trace, possible
 from mplint.program.values import (
@@ -22,6 +24,7 @@ from mplint.program.values import (
     Constant,
     DType,
     Method,
+    Object,
     Place,
     State,
     Step,
@@ -115,6 +118,39 @@ class ScalerWithoutAutocast(Rule):
 
     def check_program(self, trace: Trace) -> Iterator[Finding]:
         """Report the scalers whose losses come from forward passes in float32."""
+        found = [*self._in_entries(trace)]
+        yield from found
+        told = {finding.location for finding in found}
+        yield from (finding for finding in self._in_projects(trace) if finding.location not in told)
+
+    def _in_projects(self, trace: Trace) -> Iterator[Finding]:
+        """Scalers of losses that nobody sees being computed, in projects of which no program speaks of half precision."""
+        scalings = {e.data["scaler"].made: e for _, e in trace.of("loss scaled") if type(e.data["scaler"]) is Object}
+        makers = {(entry.path, made.place) for entry, made in trace.of("scaler made") if not is_test_path(entry.path)}
+        told: set[Place] = set()
+        for entry, made in trace.of("scaler made"):
+            scaling = scalings.get(made.place)
+            alone = entry.path == made.place.path and any(place == made.place and path != entry.path for path, place in makers)
+            if scaling is None or alone or entry.hollow or entry.of(*ELSEWHERE) or never_on(made.data["enabled"]):
+                continue
+            place = owned_at(trace, entry, made)
+            if place in told or is_test_path(place.path) or not is_never_in_half(trace, entry.path) or not is_program(trace, place.path):
+                continue
+            told.add(place)
+            verdict = self.verdict(trace, entry, made.path, made.place, made)
+            yield self.at(
+                trace,
+                place,
+                f"`{trace.text(place).partition('(')[0]}` scales losses, and nothing in this project computes in half precision"
+                + verdict.condition(),
+                why="without autocast all of it is float32: nothing is gained, and each step pays for another pass over the gradients",
+                help="run the forward pass and the loss under `torch.autocast`, or leave the scaler out",
+                confidence=Confidence.MEDIUM,
+                steps=(*((Step(made.place, "the scaler is made here"),) if place != made.place else ()), Step(scaling.place, "it scales here")),
+            )
+
+    def _in_entries(self, trace: Trace) -> Iterator[Finding]:
+        """Those of which the forward passes are seen."""
         for entry in trace.entries:
             if entry.hollow or entry.of(*ELSEWHERE) or any(HALF in e.data["dtypes"] for e in entry.of("module cast")):  # type: ignore[operator]
                 continue
@@ -190,6 +226,15 @@ class ScalerWithoutAutocast(Rule):
             confidence=Confidence.HIGH if certain and entry.script else Confidence.MEDIUM,
             steps=(Step(plain.region, f"autocast {is_off} switched off here"), *scaled),
         )
+
+
+def is_program(trace: Trace, path: str) -> bool:
+    """Whether a file belongs to a project that runs programs of its own, and is no library for those of others."""
+    project = trace.project
+    if project is None:
+        return False
+    scripts = {p for p in trace.words if not is_test_path(p) and (ir := project.ir(p)) is not None and begins(ir)}
+    return bool(scripts - {path}) and not Libraries(project, scripts.__contains__).holds(path)
 
 
 def owned_at(trace: Trace, entry: Entry, made: Event) -> Place:
