@@ -51,8 +51,8 @@ from mplint.program.values import (
     Module,
     Object,
     Partial,
-    State,
     Place,
+    State,
     Super,
     Tensor,
     Test,
@@ -710,22 +710,23 @@ def type_of_field(m: Machine, cls: Class, field: str) -> Value:
 
 
 @call("typing.get_origin")
-def origin_of(m: Machine, name: str, args: Args, place: Place) -> Value | None:
+def origin_of(m: Machine, name: str, args: Args, place: Place) -> Value:
     """Of a plain type, none."""
     first = args.get(0, "tp")
-    return NONE if type(first) is External and first.name.removeprefix("builtins.") in PLAIN_TYPES else None
+    plain = type(first) is External and first.name.removeprefix("builtins.") in PLAIN_TYPES
+    return NONE if plain else Unknown(f"origin{IDENTITY}{place.path}:{place.position}")
 
 
 PLAIN_TYPES = frozenset({"bool", "int", "float", "str", "list", "dict", "tuple"})
 
 
 @call("typing.get_type_hints", "inspect.get_annotations")
-def type_hints(m: Machine, name: str, args: Args, place: Place) -> Value | None:
+def type_hints(m: Machine, name: str, args: Args, place: Place) -> Value:
     """The types of a class's fields by their names."""
     first = next(iter(atoms(args.get(0, "obj") or NONE)))
     cls = first.type if type(first) is Object else first
     if type(cls) is not Class:
-        return None
+        return Unknown(f"hints{IDENTITY}{place.path}:{place.position}")
     made = Object(("hints", cls.id), "dict", "builtins.dict", place)
     m.write(made.id, "#entries", Entries(tuple((field, type_of_field(m, cls, field)) for field in field_names(m, cls))))
     return made

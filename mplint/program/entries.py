@@ -669,19 +669,17 @@ def class_(m: Machine, path: str, statement: IR, relevant: Callable[[frozenset[s
 def attributes_of_bases(m: Machine, cls: Class, relevant: Callable[[frozenset[str]], bool]) -> frozenset[str]:
     """The attributes to which the project's bases of a class assign what matters."""
     found: set[str] = set()
-    for base in ancestors(m, cls)[1:]:
-        ir = m.project.ir(base.path) if type(base) is Class else None
-        for statement in definitions(ir[1]) if ir is not None and type(base) is Class else ():
+    for base in [base for base in ancestors(m, cls)[1:] if type(base) is Class]:
+        ir = m.project.ir(base.path)
+        for statement in definitions(ir[1]) if ir is not None else ():
             if statement[0] == "class" and statement[2] == base.name:
                 makers = (s for s in statement[6] if s[0] == "define" and relevant(s[2][8]))
                 found.update(name for s in makers for name in attributes_of_matter(s[2][4], relevant))
     return frozenset(found)
 
 
-def methods_of_matter(
-    statement: IR, relevant: Callable[[frozenset[str]], bool], inherited: frozenset[str] = frozenset()
-) -> list[IR]:
-    """The methods of a class that are worth running, in the order in which they are run; `inherited`: attributes of its bases that matter."""
+def methods_of_matter(statement: IR, relevant: Callable[[frozenset[str]], bool], inherited: frozenset[str] = frozenset()) -> list[IR]:
+    """The methods of a class that are worth running, in their order; `inherited`: attributes of its bases that matter."""
     methods = [s for s in statement[6] if s[0] == "define" and not s[2][2].startswith("__") and relevant(s[2][8])]
     methods += [
         s for s in statement[6] if s[0] == "define" and s[2][2] in ("__call__", "forward") and s not in methods and relevant(s[2][8])
@@ -764,12 +762,17 @@ def sets_flag(m: Machine, made: Object, body: Sequence[IR], read: frozenset[str]
 def attributes_of_matter(body: Sequence[IR], relevant: Callable[[frozenset[str]], bool]) -> Iterator[str]:
     """The attributes to which statements assign what matters: methods that use them matter too."""
     for ir in body:
-        if ir[0] == "assign" and ir[3][0] == "call" and relevant(frozenset(names_in(ir[3]))):
-            yield from (target[3] for target in ir[2] if target[0] == "attribute")
-        elif ir[0] == "assign" and ir[3][0] == "conditional" and relevant(words_in(ir[3][3:])):
+        if ir[0] == "assign" and relevant(words_given(ir[3])):
             yield from (target[3] for target in ir[2] if target[0] == "attribute")
         elif ir[0] == "if":
             yield from attributes_of_matter((*ir[3], *ir[4]), relevant)
+
+
+def words_given(ir: IR) -> frozenset[str]:
+    """The identifiers of what a call calls, and of what a condition chooses between; none of anything else."""
+    if ir[0] == "conditional":
+        return words_in(ir[3:])
+    return frozenset(names_in(ir)) if ir[0] == "call" else frozenset()
 
 
 def names_in(ir: IR) -> Iterator[str]:

@@ -471,13 +471,15 @@ def guards_of(value: Value) -> Path:
 
 
 def sets_attributes(body: Sequence[IR]) -> bool:
-    """Whether the body of a loop does nothing but set attributes by their names, perhaps under a condition: `setattr(self, name, value)`."""
+    """Whether the body of a loop only sets attributes by their names, perhaps under a condition: `setattr(self, name, value)`."""
     if len(body) != 1:
         return False
     statement = body[0]
     if statement[0] == "if" and not statement[4]:
         return sets_attributes(statement[3])
-    return bool(statement[0] == "expression" and statement[2][0] == "call" and statement[2][2][:1] == ("name",) and statement[2][2][2] == "setattr")
+    return bool(
+        statement[0] == "expression" and statement[2][0] == "call" and statement[2][2][:1] == ("name",) and statement[2][2][2] == "setattr"
+    )
 
 
 def chooses_by(target: IR, body: Sequence[IR]) -> bool:

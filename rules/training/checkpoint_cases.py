@@ -227,7 +227,7 @@ def is_room_for_scaler(parameter: ast.arg) -> bool:
 
 
 def at_place(place: Place, cases: list[tuple[Event, Held, Stepped, Path]]) -> Iterator[Case]:
-    """The finding at a saver's place, however many optimizers it saves one after the other; which call saves the scaler's state, is open."""
+    """The finding at a saver's place, however many optimizers it saves; of several, it is open which call saves the scaler's state."""
     owners = {ids_of(held.owner) for _, held, _, _ in cases if all(type(atom) is Object for atom in atoms(held.owner))}
     event, _, pair, path = cases[0]
     sure = type(pair.scaler) is Object and not pair.foreign

@@ -146,7 +146,10 @@ class ScalerWithoutAutocast(Rule):
                 why="without autocast all of it is float32: nothing is gained, and each step pays for another pass over the gradients",
                 help="run the forward pass and the loss under `torch.autocast`, or leave the scaler out",
                 confidence=Confidence.MEDIUM,
-                steps=(*((Step(made.place, "the scaler is made here"),) if place != made.place else ()), Step(scaling.place, "it scales here")),
+                steps=(
+                    *((Step(made.place, "the scaler is made here"),) if place != made.place else ()),
+                    Step(scaling.place, "it scales here"),
+                ),
             )
 
     def _in_entries(self, trace: Trace) -> Iterator[Finding]:

@@ -44,7 +44,9 @@ def taken_before(happened: Sequence[Event], event: Event) -> Again | None:
             continue
         if before.data["several"]:
             return None
-        since = (o for o in happened[number + 1 :] if o.kind in BACKWARDS or (o.kind == "optimizer step" and o.data["key"] == event.data["key"]))
+        since = (
+            o for o in happened[number + 1 :] if o.kind in BACKWARDS or (o.kind == "optimizer step" and o.data["key"] == event.data["key"])
+        )
         return Again(event, before, path) if all(extend(path, other.path) is None for other in since) else None
     return None
 
@@ -57,7 +59,13 @@ def is_one(value: object) -> bool:
 def are_together(trace: Trace, one: Place, other: Place) -> bool:
     """Whether two places stand in one function, neither of them in an arm of a condition or a handler that excludes the other."""
     (file, first), (_, second) = trace.node(one) or (None, None), trace.node(other) or (None, None)
-    if file is None or one.path != other.path or file.syntax.function(first) is not file.syntax.function(second):
+    if (
+        file is None
+        or first is None
+        or second is None
+        or one.path != other.path
+        or file.syntax.function(first) is not file.syntax.function(second)
+    ):
         return False
     around = [*file.syntax.ancestors(second)]
     for node in file.syntax.ancestors(first):
