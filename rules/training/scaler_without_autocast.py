@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from mplint.findings import Applicability, Confidence, Finding, Severity
@@ -59,7 +60,8 @@ class ScalerWithoutAutocast(Rule):
     ## What it does
     Finds a GradScaler that scales the loss of a forward pass in float32: none of the models that run for it enters autocast, or the
     autocast around them has float32 as its dtype, or is switched off, where the scaler is enabled all the same. Also a model that a class
-    calls outside of autocast, in a method that replaces one of its base's which enters it.
+    calls outside of autocast, in a method that replaces one of its base's which enters it; a scaler in a project of which no program
+    speaks of half precision; and one that an object only holds and saves, and nothing scales or steps with.
 
     ## Why is this bad?
     Mixed precision was meant and is not there: no Tensor Cores, no memory saved. The scaler alone gains nothing, since float32 reaches
@@ -121,7 +123,29 @@ class ScalerWithoutAutocast(Rule):
         found = [*self._in_entries(trace)]
         yield from found
         told = {finding.location for finding in found}
-        yield from (finding for finding in self._in_projects(trace) if finding.location not in told)
+        yield from (finding for finding in (*self._in_projects(trace), *self._idle(trace)) if finding.location not in told)
+
+    def _idle(self, trace: Trace) -> Iterator[Finding]:
+        """Scalers that an object holds, and saves perhaps, while nothing in the project scales or steps with them."""
+        told: set[Place] = set()
+        for entry, made in trace.of("scaler made"):
+            name = attribute_at(trace, made.place)
+            if not name or made.place in told or is_test_path(made.place.path) or never_on(made.data["enabled"]):
+                continue
+            told.add(made.place)
+            if trace.ask is None or not trace.ask(made.place.path, takes_gradients) or entry.of(*ELSEWHERE):
+                continue
+            if any(trace.ask(path, Uses(name)) for path in sorted(trace.words)):
+                continue
+            verdict = self.verdict(trace, entry, made.path, made.place, made)
+            yield self.at(
+                trace,
+                made.place,
+                f"`{name}` scales nothing: no program of this project calls its `scale` or `step`{verdict.condition()}",
+                why="training runs as if mixed precision were off, and the gradients of float16 work would be lost without the scale",
+                help=f"scale the loss, `{name}.scale(loss).backward()`, and step with `{name}.step(optimizer)`, or make no scaler",
+                confidence=Confidence.MEDIUM,
+            )
 
     def _in_projects(self, trace: Trace) -> Iterator[Finding]:
         """Scalers of losses that nobody sees being computed, in projects of which no program speaks of half precision."""
@@ -229,6 +253,37 @@ class ScalerWithoutAutocast(Rule):
             confidence=Confidence.HIGH if certain and entry.script else Confidence.MEDIUM,
             steps=(Step(plain.region, f"autocast {is_off} switched off here"), *scaled),
         )
+
+
+def attribute_at(trace: Trace, place: Place) -> str:
+    """The attribute of its own to which an object assigns what is made at a place, or ""."""
+    file, call = trace.node(place) or (None, None)
+    parent = file.syntax.parents.get(call) if file is not None and call is not None else None
+    target = parent.targets[0] if isinstance(parent, ast.Assign) else parent.target if isinstance(parent, ast.AnnAssign) else None
+    match target:
+        case ast.Attribute(value=ast.Name(id="self"), attr=name):
+            return name
+    return ""
+
+
+def takes_gradients(data: bytes) -> bool:
+    """Whether a program computes gradients."""
+    return b".backward(" in data
+
+
+@dataclass(frozen=True, slots=True)
+class Uses:
+    """The question whether a program does more with what it calls by a name than assign it, ask whether it is there, and keep its state."""
+
+    name: str
+
+    def __call__(self, data: bytes) -> bool:
+        if self.name.encode() not in data:
+            return False
+        kept = rb"\bself\." + self.name.encode() + rb"(?:\s*(?::[^=\n]*)?=(?!=)|\.(?:load_)?state_dict\(|\s*:\s*$|\s+is\b|\s+(?:and|or)\b)"
+        asked = rb"\b(?:if|and|or|not)\s+self\." + self.name.encode() + rb"\b(?!\s*[.(\[])"
+        rest = re.sub(asked, b"", re.sub(kept, b"", re.sub(rb"(?m)#.*$", b"", data), flags=re.M))
+        return re.search(rb"\b" + self.name.encode() + rb"\b", rest) is not None
 
 
 def is_program(trace: Trace, path: str) -> bool:
