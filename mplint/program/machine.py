@@ -89,6 +89,7 @@ class Loop:
     breaks: list[Exit] = field(default_factory=list)
     continues: list[Exit] = field(default_factory=list)
     over: Value | None = None
+    start: Path = EMPTY  # where its round begins
 
 
 class Cut(NamedTuple):

@@ -554,7 +554,7 @@ def loop(
         state.round_depth = m.store.begin()
         m.loops.append((state.place, number))
         before = len(m.events)
-        start = m.path
+        start = state.start = m.path
         went = run(number)
         m.loops.pop()
         written = m.store.undo()

@@ -450,11 +450,19 @@ def assigned(m: Machine, atom: Atom, name: str, value: Value, place: Place) -> N
 
     def one(given: Atom) -> Value:
         letter = next(iter(given.dtypes)) if type(given) is Tensor and len(given.dtypes) == 1 else ANY
+        if letter == SINGLE and group == OWN and picks_some(m):
+            return NONE  # the others stay as they are
         chain = (Step(place, "the parameters are cast to float16 here", By.PARAMETERS),) if letter == HALF else ()
         change(m, model, lambda g: g._replace(dtype=letter, chain=chain) if g.name == group and g.dtype != letter else g)
         return NONE
 
     m.each(value, one)
+
+
+def picks_some(m: Machine) -> bool:
+    """Whether the loop that runs does this for parameters that it tells by their names, and not for the others."""
+    loops = m.frames[-1].loops
+    return bool(loops) and any(PARAMETER_NAME in str(key) for key, _ in m.path - loops[-1].start)
 
 
 vocabulary.attribute_assigned.append(assigned)
