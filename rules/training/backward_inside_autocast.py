@@ -95,16 +95,18 @@ class BackwardInsideAutocast(Rule):
                         continue
                     if not steps.is_entered(entry, region) or recomputes(trace, event) or is_thrown_away(trace, entry, event):
                         continue  # a trainer runs the step in a region of its own, or the region is the forward's, run anew
-                    verdict = self.verdict(trace, entry, path, event.place)
+                    place = called_inside(entry, event, region) or event.place
+                    verdict = self.verdict(trace, entry, path, place)
+                    beside = (Step(event.place, "this runs the backward pass"),) if place != event.place else ()
                     yield self.at(
                         trace,
-                        event.place,
-                        f"{told(trace, event)} inside an autocast region{verdict.condition()}",
+                        place,
+                        f"{told(trace, event._replace(place=place))} inside an autocast region{verdict.condition()}",
                         confidence=Confidence.HIGH if verdict.proven else Confidence.MEDIUM,
                         why=f"{RECOMPUTED}, with errors of about {ERRORS.get(region.dtype or HALF, ERRORS[HALF])}",
                         help="end the region before the backward",
-                        steps=(Step(beginning(entry, event, region), "the region begins here"),),
-                        fix=None if trace.is_supposed else move_behind(trace, entry, event),
+                        steps=(Step(beginning(entry, event, region), "the region begins here"), *beside),
+                        fix=None if place != event.place or trace.is_supposed else move_behind(trace, entry, event),
                     )
 
 
@@ -125,6 +127,16 @@ def spans(entry: Entry, event: Event, region: Autocast) -> bool:
         if stepped and steps.in_half(other.data["autocast"], other.path):
             return True
     return False
+
+
+def called_inside(entry: Entry, event: Event, region: Autocast) -> Place | None:
+    """The call within a region that leads to a backward pass in another file: a helper there, which other calls use outside of regions."""
+    start = entered_before(entry, event, region)
+    entered = entry.events[start] if start is not None else None
+    if entered is None or entered.place.path == event.place.path or event.calls[: len(entered.calls)] != entered.calls:
+        return None
+    call = event.calls[len(entered.calls) :][:1]
+    return call[0] if call and call[0].path == entered.place.path else None
 
 
 def beginning(entry: Entry, event: Event, region: Autocast) -> Place:
