@@ -62,7 +62,7 @@ FILES: dict[str, tuple[int, tuple[Row, ...]]] = {
     'shapes/tf32_disabled.py': (7154, (('MP406', 'tf32-disabled', 'INFO', ('backward(',), ('torch',), False, 'Tf32Disabled', False, False, False, False),)),
     'shapes/vocab_not_multiple_of_8.py': (8245, (('MP403', 'vocab-not-multiple-of-8', 'WARNING', ('Embedding',), ('keras', 'torch'), False, 'VocabNotMultipleOf8', False, True, True, True),)),
     'shapes/xla_not_enabled.py': (4783, (('MP404', 'xla-not-enabled', 'INFO', ('set_global_policy', 'set_policy'), ('keras',), False, 'XlaNotEnabled', False, False, True, False),)),
-    'training/backward_inside_autocast.py': (10166, (('MP305', 'backward-inside-autocast', 'WARNING', ('autocast',), ('torch',), False, 'BackwardInsideAutocast', False, False, True, False),)),
+    'training/backward_inside_autocast.py': (11002, (('MP305', 'backward-inside-autocast', 'WARNING', ('autocast',), ('torch',), False, 'BackwardInsideAutocast', False, False, True, False),)),
     'training/calls_in_order.py': (5028, ()),
     'training/checkpoint_cases.py': (26864, ()),
     'training/clip_before_unscale.py': (21397, (('MP304', 'clip-before-unscale', 'ERROR', ('.scale(', 'manual_backward', 'scale_loss'), ('torch',), False, 'ClipBeforeUnscale', False, False, True, False),)),
