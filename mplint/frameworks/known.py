@@ -12,6 +12,7 @@ from mplint.frameworks.library import Frameworks
 from mplint.frameworks.options import vocabulary as options
 from mplint.frameworks.releases import Supported
 from mplint.frameworks.relevance import FOREIGN, LAYERED, casts_numbers, speaks_of_precision, speaks_of_training
+from mplint.frameworks.stated import name_settings
 from mplint.frameworks.torch import vocabulary as torch
 from mplint.frameworks.torch.callers import Callers
 from mplint.frameworks.torch.contexts import run_in_context
@@ -100,4 +101,5 @@ def interpret(
         project, frameworks(), relevant, named, after, recorder, leading, around, casts_numbers, speaks_of_precision, offered, AGAIN
     )
     found.usual = Usual(ask)
+    name_settings(found, ask)
     return found

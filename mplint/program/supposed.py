@@ -31,6 +31,18 @@ CHOOSING = (  # events that choose the precision
     "scaler made",
     "trainer precision",
 )
+WORK = (  # events of a program that does what it is for
+    "backward",
+    "layer called",
+    "model called",
+    "model fit",
+    "module run",
+    "operation",
+    "optimizer step",
+    "tape gradients taken",
+    "trainer run",
+    "unknown model called",
+)
 IN_FORCE = ("autocast", "policy")  # the data of other events that tell it
 
 # the verdicts of a mistake in what happened in an entry
@@ -48,6 +60,9 @@ def settled(trace: Trace, entry: Entry, path: Path, happens: Happens) -> Verdict
         for precise, symbol in sorted((speaks_of_precision(name, ()), symbol) for symbol, name in names.items()):
             told = frozenset(literal for literal in path if speaks_of(trace, literal, symbol))
             rest = path - told
+            if not precise and is_asked_of_every_run(trace, entry, symbol, told):
+                path = rest
+                break
             others = trace.verdict(entry, rest).symbols - {symbol}
             turned = frozenset(literal for literal in rest if any(speaks_of(trace, literal, other) for other in others))
             for literals in dict.fromkeys((*at_default(trace, symbol, told), *opposites(told))):
@@ -150,6 +165,12 @@ def open_in(values: Iterable[Alternatives], path: Path) -> list[Atom]:
 def is_among(few: Iterable[Atom], many: Collection[Atom]) -> bool:
     """Whether each of a few atoms is one of many."""
     return all(atom in many for atom in few)
+
+
+def is_asked_of_every_run(trace: Trace, entry: Entry, symbol: str, told: Path) -> bool:
+    """Whether a program runs no model and trains nothing where a switch is at its default: whoever runs it for anything turns that."""
+    ways = [way for way in at_default(trace, symbol, told) if way] or list(opposites(told))
+    return bool(ways) and bool(entry.of(*WORK)) and not any(supposing(entry, way).of(*WORK) for way in ways)
 
 
 def speaks_of(trace: Trace, literal: Condition, symbol: str) -> bool:

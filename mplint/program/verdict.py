@@ -11,6 +11,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
+from mplint.precisions import spellings
 from mplint.program.conditions import COMPARISONS, EMPTY, OPPOSITE, Condition, Key, Path, extend
 from mplint.program.machine import IDENTITY, Switch
 from mplint.program.values import DTYPE_NAMES, JOINED, Constant, DType, Value
@@ -18,6 +19,8 @@ from mplint.program.values import DTYPE_NAMES, JOINED, Constant, DType, Value
 # words by which a switch tells that its user chooses the precision by it
 PRECISION = re.compile(r"amp|fp16|bf16|fp8|half|float|mixed|precision|dtype|scaler|autocast|16\b", re.I)
 
+# values of a setting that ask for float32: where programs test for these, half precision is what has to be asked for
+FULL = frozenset[Hashable]([*spellings("float32"), 32, "32-true", "full"])
 TURNED = (" is set", " is given")  # how the words end for what is off by default
 GIVEN = "is not `None`"  # how the words end for what has to be given at all, which says little
 MOST_SHOWN = 3  # conditions of a message
@@ -115,7 +118,7 @@ class Setting:
                 continue
             chosen = switch is not None and switch.kind == "entry" and wanted is not None and all(isinstance(w, str) for w in wanted)
             if switch is not None and (chosen or speaks_of_precision(switch.name, wanted) or switch.offered):
-                found.add((key, False))
+                found.add((key, wanted is not None and not FULL.isdisjoint(wanted)))
         return frozenset(found)
 
 

@@ -64,6 +64,34 @@ for x, y in torch.load("batches"):
 """,
         " when `--resume` is given",
     ),
+    "what every run has to say": (
+        """
+parser.add_argument("--images", default="")
+args = parser.parse_args()
+if not args.images:
+    parser.error("say where the images are")
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in torch.load(args.images):
+    with torch.autocast("cuda", dtype=torch.float16, enabled=args.amp):
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+    loss.backward()
+    optimizer.step()
+""",
+        " when `--amp` is given",
+    ),
+    "what is on unless full precision is asked for": (
+        """
+from settings import cfg
+
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in torch.load("batches"):
+    with torch.autocast("cuda", dtype=torch.float16, enabled=cfg.run.precision != "fp32"):
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+    loss.backward()
+    optimizer.step()
+""",
+        " when `settings.cfg.run.precision != 'fp32'`",
+    ),
 }
 
 

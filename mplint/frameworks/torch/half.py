@@ -76,11 +76,13 @@ def found(
     where: Callable[[Event], Place] | None = None,
 ) -> Iterator[Found]:
     """The events of a kind that are `wanted`, one a place: the surest, training before what only runs a model.
+    What it takes is what it takes at least on any of its ways: a run that ends early does not come to all of them.
 
     Those under a test of the dtype are left out; `callers`: those are not that only users of a library meet. `where`: the place that
     an event is told at, if it is not its own.
     """
     best: dict[tuple[Place, object], tuple[tuple[object, ...], Found]] = {}
+    all_ways: dict[tuple[Place, object], list[Verdict]] = {}
     for number, entry in enumerate(trace.entries):
         events = entry.of(kind)
         ways = {other.calls for other in entry.of("backward", "trainer backward")} if events else set()
@@ -98,10 +100,14 @@ def found(
             given = bool(entry.context) + (entry.context == CALLERS)
             rank = (given, len(verdict.switches), not entry.script, idle, len(event.calls), number)
             key = (where(event) if where is not None else event.place, event.get("name"))
+            if entry.context != CALLERS:
+                all_ways.setdefault(key, []).append(verdict)
             if key not in best or rank < best[key][0]:
                 best[key] = (rank, Found(entry, event, verdict))
     for key, (_, item) in best.items():
-        yield replace(item, verdict=settled(trace, item.entry, item.event.path, partial(verdicts, trace, kind, key, wanted, where)))
+        verdict = settled(trace, item.entry, item.event.path, partial(verdicts, trace, kind, key, wanted, where))
+        less = [other for other in all_ways.get(key, ()) if other.symbols < verdict.symbols and not other.dead]
+        yield replace(item, verdict=min(less, key=lambda other: (len(other.symbols), other.switches), default=verdict))
 
 
 def is_skipped_in_training(trace: Trace, entry: Entry, event: Event) -> bool:
