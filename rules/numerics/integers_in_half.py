@@ -9,7 +9,7 @@ from mplint.findings import Confidence, Finding, Severity
 from mplint.frameworks.keras.evidence import excluded, programs, untold
 from mplint.frameworks.keras.tensors import ELEMENTS
 from mplint.frameworks.torch import half
-from mplint.frameworks.torch.tensors import FOLLOWING
+from mplint.frameworks.torch.tensors import ENDING, FOLLOWING
 from mplint.program.trace import CALLERS, Trace, Words, shown_symbol
 from mplint.program.values import BFLOAT, COMPUTE, DTYPE_NAMES, HALF, Place, Step, Tensor
 from mplint.python.document import is_test_path
@@ -19,6 +19,7 @@ HALF_WORDS = Words(("float16", "bfloat16", "bf16", "fp16", "autocast(", ".half()
 LONGER = re.compile(r"^(.*) ([<>])=? (?!-?\d{1,2}(?!\d))(.*)$", re.S)  # compared with a length, and not with 0
 LENGTH = re.compile(r"len|seq|shape\[|size\(|pos|tokens?$|frames?$|(?:^|\.)[tn]$|time$", re.I)  # in what a length of an input is called
 MOST = re.compile(r"max|long|limit|cap|cach|bound|most", re.I)  # and in what the length is called that a table was made for
+SIDE = re.compile(r"^(.*)\[(-?\d|slice\]\[\d)\]$", re.S)  # one of the sizes that a shape holds
 WHY = "From 2048 on float16 holds only every second whole number, and bfloat16 from 256 on: neighbouring positions become the same."
 ROUNDED = (
     "Rounded to bfloat16 a frequency is off by up to 0.4 %, to float16 by up to 0.05 %: a thousand positions on its angle is off by some "
@@ -92,11 +93,14 @@ class IntegersInHalf(Rule):
         """Report positions and frequencies where they are cast before arithmetic, or where autocast casts them for a product."""
         told = {place for place, ways in grown_tables(trace, "integers in half").items() if any(ways)}
         borrowed: list[half.Found] = []
+        grids = of_grids(trace)
         for item in half.found(trace, "integers in half"):
             tensor, used = item.event.data["tensor"], item.event.data["used"]
             assert isinstance(tensor, Tensor) and isinstance(used, Place)
             if item.event.place in told or (FOLLOWING in tensor.tags and not speaks_of_half(trace)):
                 continue
+            if item.event.place in grids:
+                continue  # as wide as a feature map, whose sides half precision counts
             if FOLLOWING in tensor.tags:
                 borrowed.append(item)
                 continue
@@ -235,6 +239,19 @@ def reaches(trace: Trace, item: half.Found) -> bool:
         return False
     known = isinstance(tensor, Tensor) and COMPUTE not in tensor.dtypes
     return known or programs(trace).in_mind(item.event.place.path, item.entry)
+
+
+def of_grids(trace: Trace) -> set[Place]:
+    """Where positions along several sides of one shape become half: the columns and rows of a grid."""
+    sides: dict[tuple[object, ...], dict[str, set[Place]]] = {}
+    for entry, event in trace.of("integers in half"):
+        tensor = event.data["tensor"]
+        for tag in tensor.tags if isinstance(tensor, Tensor) else ():
+            side = SIDE.search(shown_symbol(tag.removeprefix(ENDING))) if tag.startswith(ENDING) else None
+            if side is not None:
+                places = sides.setdefault((id(entry), event.function, side[1]), {})
+                places.setdefault(side[2], set()).add(event.place)
+    return {place for places in sides.values() if len(places) > 1 for held in places.values() for place in held}
 
 
 def speaks_of_half(trace: Trace) -> bool:

@@ -187,6 +187,9 @@ TO_COMPLEX = frozenset({"polar", "complex", "view_as_complex"})
 FROM_COMPLEX = frozenset({"abs", "absolute", "angle", "real", "imag", "view_as_real"})
 UNTRAINED = "without gradients"  # tag: computed where gradients are off, or detached
 PROPORTIONAL = frozenset({"add", "radd", "iadd", "sub", "rsub", "mul", "rmul", "multiply", "div", "truediv", "mean", "sum", "stack", "cat"})
+HOST = "on the CPU"  # tag: made without a device and moved nowhere since, so that a region of another device leaves it alone
+MADE_ON_HOST = frozenset({"arange", "empty", "eye", "full", "linspace", "ones", "rand", "randn", "zeros"})  # without a device
+FILLED = frozenset({"uniform_", "normal_", "log_normal_", "bernoulli_", "exponential_", "random_", "fill_", "zero_"})  # methods
 KEPT_TAGS = frozenset({MODEL_OUTPUT, BY_HAND, GUESSED, UNTRAINED})
 ORIGINS = {  # what computing with a tensor tells of the result
     "gradient": "made of gradients",
@@ -361,7 +364,7 @@ MAKERS = ("build", "create", "get", "load", "make", "init", "instantiate", "prep
 LEGACY = {"HalfTensor": HALF, "BFloat16Tensor": BFLOAT, "FloatTensor": SINGLE, "DoubleTensor": DOUBLE, "LongTensor": INTEGER}
 LEGACY.update(dict.fromkeys(("IntTensor", "ShortTensor", "ByteTensor", "CharTensor"), INTEGER), BoolTensor=BOOLEAN)
 COMPARED = UNKNOWN_TENSOR.but(dtypes=frozenset({BOOLEAN}))  # what a comparison gave, where no bool of Python's can be meant
-vocabulary.defaults["default dtype"] = DType(SINGLE)
+vocabulary.defaults.update({"default dtype": DType(SINGLE), "default device": NONE})
 
 
 # operations
@@ -438,6 +441,7 @@ def operate(
         given = chosen[1 : 1 + len(positional)]
         rest = dict(zip(keys, chosen[1 + len(positional) :], strict=False))
         operation = Operation(m, name, meaning, region, given, rest, place, places, name_places or {}, made)
+        operation.on_device = "device" in (by_name or {})
         return operation.result()
 
     return spread(m, values, run)
@@ -459,7 +463,7 @@ def alternatives_within(m: Machine, value: Value) -> list[Value]:
 class Operation:
     """One operation on atoms under one autocast state."""
 
-    __slots__ = ("given", "m", "made", "meaning", "name", "name_places", "named", "place", "places", "region", "tensors")
+    __slots__ = ("given", "m", "made", "meaning", "name", "name_places", "named", "on_device", "place", "places", "region", "tensors")
 
     def __init__(
         self,
@@ -484,6 +488,7 @@ class Operation:
         self.place = place
         self.places = places
         self.name_places = name_places
+        self.on_device = False
         self.tensors = [t for atom in (*given, *named.values()) for t in operands_of(m, atom)]
         if name == "where":  # chosen by a mask, of which the result has nothing
             self.tensors = [t for t in self.tensors if t.dtypes != {BOOLEAN}] or self.tensors
@@ -491,6 +496,8 @@ class Operation:
     def result(self) -> Value:
         """What it gives."""
         meaning = self.meaning
+        if self.region.dtype is not None and self.region.device != "cpu" and self.is_on_host():
+            self.region = Autocast("", None)
         kind = region_kind(meaning, self.region)
         if self.m.recorder is not None:
             self.m.recorder.computed(self.m, self.place, self.name, meaning.kind)
@@ -516,6 +523,14 @@ class Operation:
         if meaning.integers == "float32" and letters <= {INTEGER, BOOLEAN}:
             letters = frozenset({SINGLE})
         return self.finish(letters, chain)
+
+    def is_on_host(self) -> bool:
+        """Whether everything that this computes with was made on the CPU and has stayed there."""
+        if not self.tensors or short_of(self.name)[:1].isupper() or not all(HOST in t.tags for t in self.tensors):
+            return False  # a layer has weights, which lie wherever its model does
+        if short_of(self.name) in RESHAPED - PRODUCTS or self.name in FILLED:
+            return True  # which take numbers beside the one tensor
+        return not any(type(a) is Unknown and not is_size(a) and not is_one_number(a) for a in self.given)
 
     def dtypes(self, kind: str) -> tuple[Letters, tuple[Step, ...]]:
         """The dtypes that an operation of a kind gives, with how they became half."""
@@ -621,12 +636,14 @@ class Operation:
                 beyond(self.m, made, value, "raises", self.name, self.argument_place(1, "fill_value"), self.place)
         elif self.name in ("ones", "zeros", "empty", "rand", "randn") and len(self.given) == 1 and is_empty(self.m, self.given[0]):
             made = made.but(tags=frozenset({SCALAR}))
+        if self.name in MADE_ON_HOST and not self.on_device and self.m.state("default device") == NONE:
+            made = made.but(tags=made.tags | {HOST})
         if self.name in ("arange", "range", "linspace"):
-            made = made.but(tags=frozenset({COUNTED, NORMALIZED} if self.name == "linspace" else {COUNTED}))
+            made = made.but(tags=(made.tags & {HOST}) | frozenset({COUNTED, NORMALIZED} if self.name == "linspace" else {COUNTED}))
         if self.name in ("arange", "range") and self.is_long():
             tags = {COUNTED, POSITIONS, INTEGERS} if letters & HALVES else {COUNTED, POSITIONS}
             end = self.argument(1, "end") or self.argument(0, "end")
-            made = made.but(tags=frozenset(tags | {f"{ENDING}{end.symbol}"} if type(end) is Unknown else tags))
+            made = made.but(tags=(made.tags & {HOST}) | (tags | {f"{ENDING}{end.symbol}"} if type(end) is Unknown else tags))
             dtype = self.named.get("dtype")
             if type(dtype) is Unknown and (of := caller_of(dtype, self.name)):
                 made = borrowed(made, of, self.argument_place(-1, "dtype"))
@@ -705,6 +722,8 @@ class Operation:
             first.range if keeps and short not in ("sum", "mean") else self.filled(short),
             tags,
         )
+        if self.is_on_host():
+            made = made.but(tags=made.tags | {HOST})
         if ROUNDED in tags:
             made = self.rounded(made)
         if short == "sub" and len(tensors) > 1 and {AVERAGED, SURE} <= first.tags and PRODUCT in tensors[1].tags and may_be_half(made):
@@ -1277,6 +1296,15 @@ def set_default(m: Machine, name: str, args: Args, place: Place) -> Value:
         value = DType(LEGACY.get(str(text).rpartition(".")[2]) or ANY)
     m.emit("default dtype set", place, dtype=value)
     m.set_state("default dtype", value)
+    if name.endswith("type"):
+        m.set_state("default device", args.get(0) or NONE)  # as `torch.cuda.FloatTensor` does
+    return NONE
+
+
+@call("torch.set_default_device")
+def set_device(m: Machine, name: str, args: Args, place: Place) -> Value:
+    """Where new tensors are made."""
+    m.set_state("default device", args.get(0) or NONE)
     return NONE
 
 
@@ -1431,7 +1459,7 @@ vocabulary.attributes["finfo"] = finfo_attribute
 def tensor_method(m: Machine, atom: Atom, name: str, args: Args, place: Place) -> Value | None:
     """Methods of tensors, and those of unknown values that only tensors have."""
     if type(atom) is Tensor:
-        return of_tensor(m, atom, name, args, place)
+        return of_tensor(m, atom.but(tags=atom.tags - {HOST}) if HOST in atom.tags and name in MOVES else atom, name, args, place)
     if type(atom) is Test and (name in CASTS or name in ("to", "type_as")):
         return of_tensor(m, COMPARED, name, args, place)
     if type(atom) is not Unknown or name not in UNKNOWN_RECEIVERS:
@@ -1454,6 +1482,7 @@ def tensor_method(m: Machine, atom: Atom, name: str, args: Args, place: Place) -
     return of_tensor(m, UNKNOWN_TENSOR.but(tags=tags), name, args, place)
 
 
+MOVES = frozenset({"to", "cuda", "xpu", "npu", "mps", "type", "type_as"})  # methods that may bring a tensor to another device
 INSTANCE = re.compile(r"(?:^|\.)(?!\w*(?:Tensor|Parameter|Variable)\()[A-Z]\w*\([^()]*\)$")  # what a call of a class gives
 
 
