@@ -465,6 +465,8 @@ def bind_parameters(m: Machine, frame: Frame, function: Function, args: Args, ca
                 note_given(m, function, name, default, value)
         elif default is not None and not args.opaque:
             write(frame.id, name, default_value(m, function, default))
+            if is_none(default):
+                m.left_at_none.add((function.code, name))
         elif default is not None:
             write(frame.id, name, optional(m, function, name, default))
             if not begins:
@@ -520,8 +522,17 @@ def symbol_of_parameter(function: Function, name: str) -> str:
     return f"{name}{IDENTITY}{function.code.path}:{function.code.place}"
 
 
+def is_none(default: IR) -> bool:
+    """Whether a parameter's default is None."""
+    return default[0] == "constant" and default[2] is None
+
+
 def note_given(m: Machine, function: Function, name: str, default: IR, value: Value) -> None:
     """That a call gives a parameter something else than its default, or the parameter of another function as it came."""
+    if is_none(default):
+        (m.surely_given if all(type(atom) in (Object, Function, Class) for atom in atoms(value)) else m.left_at_none).add(
+            (function.code, name)
+        )
     if default[0] != "constant" or (type(value) is Constant and value.value == default[2]):
         return
     symbol = symbol_of_parameter(function, name)

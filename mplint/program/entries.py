@@ -84,6 +84,8 @@ def trace(
         run_last(m, found, last, sorted(path for path in paths if not is_test_path(path)))
     found.turned = turned(m, project)
     found.unset = unset(m, found.turned, offered)
+    always = m.surely_given - m.left_at_none
+    found.given = frozenset(symbol for symbol, code in m.parameters.items() if (code, m.switches[symbol].name) in always)
     for entry in found.entries:
         entry.events = [event for event in entry.events if not found.is_dead(event.path)]
     return found

@@ -361,6 +361,8 @@ class Machine:
         self.declared: dict[str, dict[str, None]] = {}  # options by the name under which the program reads them: their symbols
         self.parameters: dict[str, Code] = {}  # whose default stands behind a switch
         self.callers: set[Code] = set()  # functions that the project itself calls
+        self.left_at_none: set[tuple[Code, str]] = set()  # parameters that some call leaves at None, or may, and
+        self.surely_given: set[tuple[Code, str]] = set()  # those that some call gives a thing
         self.given: set[Given] = set()  # switches of parameters that some call gives another value, or that of another switch
         self.log: list[Exit] = []
         self.written = ""  # the name by which the source calls the receiver of the method call that is being made, or what it calls

@@ -122,6 +122,7 @@ class Trace:
     switches: dict[str, Switch] = field(default_factory=dict)
     unset: frozenset[str] = frozenset()
     turned: frozenset[str] = frozenset()  # those that some call gives, or names
+    given: frozenset[str] = frozenset()  # parameters to which every call of the project gives something, whose default is None
     faults: list[tuple[str, str]] = field(default_factory=list)
     exhausted: bool = False
     project: Project | None = None
@@ -242,10 +243,12 @@ class Trace:
         return switch_of(self.switches, symbol)
 
     def is_dead(self, path: Path) -> bool:
-        """Whether a path is taken only with a parameter that the project's callers leave at its default."""
-        if not self.unset:
+        """Whether a path is taken only with a parameter that the project's callers leave at its default, or all give a value."""
+        if not self.unset and not self.given:
             return False
-        for key, _ in path:
+        for key, sense in path:
+            if key[0] in ("true", "in") and key[1] in self.given and (sense is False if key[0] == "true" else sense and key[2] <= {None}):
+                return True
             if key[0] in ("true", "in") and key[1] in self.unset and needs(self.switches[key[1]], path, key[1]) is not None:
                 return True
         return False
