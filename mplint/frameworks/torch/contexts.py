@@ -547,7 +547,7 @@ class Nearby:
         leading = self.candidates.scripts(region.begun)
         if leading and self.named.users(path) == [path] and not self.is_spoken_of(path, cls[2] if is_home_of(path, cls) else ""):
             yield Guess.UNREACHED
-        elif not self.is_made(region, leading, path, cls):
+        elif not self.named.may_be_registered(path, cls) or not self.is_made(region, leading, path, cls):
             yield Guess.UNMADE
 
     def is_made(self, region: Region, leading: Sequence[str], path: str, cls: IR) -> bool:

@@ -31,7 +31,34 @@ class Named:
 
     def may_be_made(self, path: str, cls: IR) -> bool:
         """Whether a program may make instances of a class of a file: it names it, registers it, or works out its name."""
+        if not self.may_be_registered(path, cls):
+            return False
         return bool(cls[4] or cls[5]) or self.is_named(path, cls[2]) or self.is_read_by_name(path)
+
+    def may_be_registered(self, path: str, cls: IR) -> bool:
+        """Whether a class is none that only a registry holds which nobody asks for it."""
+        return not cls[5] or self.is_asked_for(path, cls) or self.is_named(path, cls[2])
+
+    def is_asked_for(self, path: str, cls: IR) -> bool:
+        """Whether somebody may ask a registry for a class: not where files of settings say another name of it, and nothing says its own."""
+        keys = list(keys_of(cls))
+        if len(keys) != len(cls[5]):
+            return True  # decorators that may do anything
+        asked_for = self.keys_asked_for()
+        return any(self.is_spoken(path, key) or not asked_for.get(registry) for registry, key in keys)
+
+    def keys_asked_for(self) -> dict[str, set[str]]:
+        """The names that files of settings say of those in each registry."""
+        if keys_of not in self.project.kept:
+            found: dict[str, set[str]] = {}
+            adding = (path for path in self.project.paths if not is_test_path(path) and self.ask(path, ADDS))
+            for ir in (self.project.ir(path) for path in sorted(adding)):
+                for cls in (statement for statement in flat(ir[1]) if statement[0] == "class") if ir is not None else ():
+                    for registry, key in keys_of(cls):
+                        if self.asked(("word", key)):
+                            found.setdefault(registry, set()).add(key)
+            self.project.kept[keys_of] = found
+        return self.project.kept[keys_of]  # type: ignore[return-value]
 
     def is_offered(self, path: str, cls: IR) -> bool:
         """Whether users of a library come by a class of a file: something names it, or imports it, or nothing imports the file at all."""
@@ -153,6 +180,20 @@ class Quotes:
     def __call__(self, data: bytes) -> bool:
         quoted = rb"""['"][^'"\n]*\b""" + re.escape(self.name.encode()) + rb"\b"
         return self.name.encode() in data and re.search(quoted, EXPORTS.sub(b"", data)) is not None
+
+
+ADDS = Words((".register",))
+
+
+def keys_of(cls: IR) -> Iterator[tuple[str, str]]:
+    """The registries that a class's decorators add it to, by their names, each with the name that it gets there."""
+    for decorator in cls[5]:
+        call = decorator if decorator[0] == "call" else ("call", 0, decorator, (), ())
+        if call[2][0] == "attribute" and call[2][2][0] == "name" and call[2][3].startswith("register"):
+            given = [
+                value[2] for value in (*call[3], *(value for _, value in call[4])) if value[0] == "constant" and isinstance(value[2], str)
+            ]
+            yield call[2][2][2], given[0] if given else cls[2]
 
 
 def loaders(data: bytes) -> bool:
