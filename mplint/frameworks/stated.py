@@ -102,10 +102,32 @@ def stated(trace: Trace, ask: Ask, symbol: str, keys: set[Key]) -> Switch | None
     value = agreed(trace, ask, dotted, name) if is_tested and "." in dotted else None
     if value is not None:
         return Switch(dotted, Constant(value), None, "setting")
+    if is_tested and words_of(name) & PRECISE and (declared := declared_as(trace, ask, name)) is not None:
+        return Switch(dotted, Constant(declared), None, "setting")
     is_named = any(key[0] == "in" and all(isinstance(one, str) for one in key[2]) for key in keys)
     words = words_of(name)
     chooses = (is_tested and words & PRECISE) or (is_named and words & (PRECISE | CHOSEN))
     return Switch(dotted, None, None, "setting") if chooses else None
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """The question which defaults of a name stand in a program: of fields, parameters, and options that are on or off."""
+
+    name: str
+
+    def __call__(self, data: bytes) -> frozenset[bool]:
+        if self.name.encode() not in data:
+            return frozenset()
+        found = re.findall(rb"(?<![\w.-])" + self.name.encode() + rb"\s*(?::\s*bool)?\s*=\s*(True|False)\b", data)
+        return frozenset(value == b"True" for value in found)
+
+
+def declared_as(trace: Trace, ask: Ask, name: str) -> bool | None:
+    """Whether what turns half precision on is on by every default of its name in the project; None where none is or they differ."""
+    assert trace.project is not None
+    found = frozenset[bool]().union(*(ask(path, Declared(name)) for path in trace.project.paths if not is_test_path(path)))
+    return next(iter(found)) if len(found) == 1 else None
 
 
 def of_comparison(left: str, sign: str, value: str) -> Switch | None:

@@ -17,10 +17,11 @@ from mplint.program.machine import IDENTITY, Switch
 from mplint.program.values import DTYPE_NAMES, JOINED, Constant, DType, Value
 
 # words by which a switch tells that its user chooses the precision by it
-PRECISION = re.compile(r"amp|fp16|bf16|fp8|half|float|mixed|precision|dtype|scaler|autocast|16\b", re.I)
+PRECISION = re.compile(r"amp|fp16|bf16|fp8|half|float|mixed|precision|dtype|scaler|autocast|16\b(?! [-%*/+])", re.I)
 
 # values of a setting that ask for float32: where programs test for these, half precision is what has to be asked for
 FULL = frozenset[Hashable]([*spellings("float32"), 32, "32-true", "full"])
+LAUNCHER = re.compile(r"(?:^|[\W_])(?:rank|world_?size)\b", re.I)  # in the names of what a launcher gives each process, and no user
 TURNED = (" is set", " is given")  # how the words end for what is off by default
 GIVEN = "is not `None`"  # how the words end for what has to be given at all, which says little
 MOST_SHOWN = 3  # conditions of a message
@@ -267,6 +268,8 @@ class Judge:
         symbols: set[str] = set()
         dead = False
         for setting in sorted(self.turned, key=lambda s: (s.switch.name, s.symbol)):
+            if LAUNCHER.search(setting.switch.name) is not None:
+                continue
             said = self.words(setting, self.left)
             if said is None:
                 return Verdict(script, (), dead=True, path=self.path)

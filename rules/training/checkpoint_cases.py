@@ -17,6 +17,7 @@ from mplint.program.lower import IR, span_of
 from mplint.program.machine import IDENTITY, Event
 from mplint.program.trace import Entry, Trace, possible
 from mplint.program.values import NONE, Chain, Class, Constant, Object, Place, Step, Unknown, Value, atoms
+from mplint.program.verdict import keys_in
 from mplint.python.document import is_test_path
 
 ELEMENT = "element "  # beginning of the key of an item of a sequence
@@ -24,7 +25,7 @@ APEX = Object("apex amp", "scaler", "apex.amp")
 ACCELERATE = "accelerate.Accelerator.scaler"
 RESUMES = re.compile(r"resum|load_checkpoint|load_snapshot|load_ckpt|restore|load_state(?!_dict)|from_checkpoint", re.I)
 READS = re.compile(r"^load$|load_?(?:state|check|ckpt|snap|model|weights|file)", re.I)
-RESUMED = re.compile("resum", re.I)
+RESUMED = re.compile(r"resum|load_(?:checkpoint|snapshot|ckpt)", re.I)  # what a file to resume from is called
 NO_SCALERS = ("model", "net", "opt", "sched", "ema", "critic", "actor", "head")  # in names of what has a state of another kind
 SCALER_NAME = re.compile(r"(?:^|_)(?:(?:grad|loss|amp)_?)?scaler$", re.I)
 
@@ -250,8 +251,9 @@ MOST_CALLS = 2
 
 
 def together(trace: Trace, path: Path, other: Path) -> Path | None:
-    """A path with what another one says of switches, or None where they exclude each other."""
-    return extend(path, [(key, sense) for key, sense in other if key[0] in ("true", "in") and trace.switch(key[1]) is not None])
+    """A path with what another one says of switches, alone or together, or None where they exclude each other."""
+    told = ((literal, list(keys_in((literal,)))) for literal in other if literal[0][0] in ("true", "in", "all"))
+    return extend(path, [literal for literal, keys in told if keys and all(trace.switch(key[1]) is not None for key in keys)])
 
 
 def meeting(trace: Trace, entry: Entry, path: Path, pairs: list[Stepped]) -> tuple[Stepped | None, Path | None]:

@@ -195,6 +195,8 @@ class ScalerWithBfloat16(Rule):
             seen.add(id(origin))
             where = place_of(trace, entry, origin, region)
             verdict = self.verdict(trace, entry, path, where, origin, scaling, region)
+            if "card" in verdict.kinds:
+                continue  # on cards without bfloat16, for which it is not written
             chain = [Step(region.data["autocast"].chain[0].place, "autocast runs in bfloat16 here")] if region is not None else []  # type: ignore[attr-defined]
             chain += [Step(origin.place, "the scaler is made here")] if origin.place != where else []
             yield self.at(

@@ -79,6 +79,23 @@ for x, y in torch.load(args.images):
 """,
         " when `--amp` is given",
     ),
+    "what a launcher gives": (
+        """
+import os
+rank = int(os.environ["RANK"])
+world_size = int(os.environ["WORLD_SIZE"])
+assert 16 % world_size == 0
+if rank == 0:
+    print(args)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in torch.load("batches"):
+    with torch.autocast("cuda", dtype=torch.float16, enabled=args.amp):
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+    loss.backward()
+    optimizer.step()
+""",
+        " when `--amp` is given",
+    ),
     "what is on unless full precision is asked for": (
         """
 from settings import cfg
