@@ -104,7 +104,7 @@ def stated(trace: Trace, ask: Ask, symbol: str, keys: set[Key]) -> Switch | None
         return Switch(dotted, Constant(value), None, "setting")
     if is_tested and words_of(name) & PRECISE and (declared := declared_as(trace, ask, name)) is not None:
         return Switch(dotted, Constant(declared), None, "setting")
-    is_named = any(key[0] == "in" and all(isinstance(one, str) for one in key[2]) for key in keys)
+    is_named = any(key[0] == "in" and all(isinstance(one, str) and not one.startswith("dtype:") for one in key[2]) for key in keys)
     words = words_of(name)
     chooses = (is_tested and words & PRECISE) or (is_named and words & (PRECISE | CHOSEN))
     return Switch(dotted, None, None, "setting") if chooses else None

@@ -14,13 +14,13 @@ from itertools import islice
 from mplint.precisions import spellings
 from mplint.program.conditions import COMPARISONS, EMPTY, OPPOSITE, Condition, Key, Path, extend
 from mplint.program.machine import IDENTITY, Switch
-from mplint.program.values import DTYPE_NAMES, JOINED, Constant, DType, Value
+from mplint.program.values import DTYPE_NAMES, JOINED, SINGLE, Constant, DType, Value
 
 # words by which a switch tells that its user chooses the precision by it
 PRECISION = re.compile(r"amp|fp16|bf16|fp8|half|float|mixed|precision|dtype|scaler|autocast|16\b(?! [-%*/+])", re.I)
 
 # values of a setting that ask for float32: where programs test for these, half precision is what has to be asked for
-FULL = frozenset[Hashable]([*spellings("float32"), 32, "32-true", "full"])
+FULL = frozenset[Hashable]([*spellings("float32"), 32, "32-true", "full", f"dtype:{SINGLE}"])
 LAUNCHER = re.compile(r"(?:^|[\W_])(?:rank|world_?size)\b", re.I)  # in the names of what a launcher gives each process, and no user
 TURNED = (" is set", " is given")  # how the words end for what is off by default
 GIVEN = "is not `None`"  # how the words end for what has to be given at all, which says little

@@ -130,6 +130,8 @@ class HardCodedDtypeInLayer(Rule):
         symbolic = event.data["name"] in OPERATORS and SYMBOLIC in low.tags | own.tags
         if excluded(event.path) or (symbolic and not under_keras_2(trace, event.place)):
             return None
+        if any(key[0] == "dtype" for key, _ in event.path):
+            return None  # where two dtypes are compared, as helpers do that cast one thing to the dtype of another
         if event.function == "build" and not low.half:
             return None  # variables are float32 wherever no `call` reads them
         if MULTI in own.tags or MULTI in low.tags:

@@ -44,6 +44,7 @@ from mplint.program.values import (
     ANY,
     BFLOAT,
     BOOLEAN,
+    COMPUTE,
     DOUBLE,
     FALSE,
     HALF,
@@ -1802,13 +1803,10 @@ def compare_dtypes(op: str, left: Atom, right: Atom, place: Place) -> Value | No
         of, other = (left, right) if type(left) is DTypeOf else (right, left)
         if type(of) is not DTypeOf:
             return None
-        if (
-            type(other) is DTypeOf
-            and other.tensor.dtypes == of.tensor.dtypes
-            and len(of.tensor.dtypes) == 1
-            and ANY not in of.tensor.dtypes
-        ):
-            return TRUE if op in ("==", "is") else FALSE
+        if type(other) is DTypeOf and len(of.tensor.dtypes) == len(other.tensor.dtypes) == 1:
+            both = of.tensor.dtypes | other.tensor.dtypes
+            if both.isdisjoint((ANY, COMPUTE)) or (len(both) == 1 and ANY not in both):
+                return TRUE if (len(both) == 1) is (op in ("==", "is")) else FALSE
         asked = [one for one in (named_type(other),) if one is not None] or None
         negative = op in ("!=", "is not")
     elif op in ("in", "not in") and type(left) is DTypeOf:
