@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from mplint.configs.trainers.config_file import ConfigFile
 from mplint.findings import Applicability, Confidence, Finding, Severity
-from mplint.frameworks.trainers.written import Configured, setups
+from mplint.frameworks.trainers.written import Configured, setups, verdict_of
 from mplint.program.trace import Trace
 from mplint.program.values import TRUE, Place
 from mplint.python.document import is_test_path
@@ -82,11 +83,12 @@ class ConflictingTrainerPrecision(Rule):
             told += [(found, conflict) for conflict in clashing]
         for found, conflict in told:
             always = all(any(other.place == conflict.place for other in way) for way in ways[found.event.place])
+            verdict = verdict_of(trace, found, partial(clashes, trace, conflict))
             said = conflict._replace(
-                message=conflict.message + found.verdict.condition(),
+                message=conflict.message + verdict.condition(),
                 fix=conflict.fix if always else None,  # other runs need what it takes out
             )
-            yield self._report(found.file, said, sure=found.verdict.proven)
+            yield self._report(found.file, said, sure=verdict.proven)
         for own in (*plugin_scalers(trace), *regions(trace)):
             yield self.at(
                 trace,
@@ -118,6 +120,12 @@ class ConflictingTrainerPrecision(Rule):
             related=conflict.related,
             fix=conflict.fix,
         )
+
+
+def clashes(trace: Trace, conflict: Conflict, other: Configured) -> bool:
+    """Whether a trainer has a conflict, too."""
+    found = conflicts(other.setup, trace.targets(trace.path_of(other.file)), built_with(trace, other.event.place.path))
+    return any((one.place, one.message) == (conflict.place, conflict.message) for one in found)
 
 
 def built_with(trace: Trace, path: str) -> list[Built]:

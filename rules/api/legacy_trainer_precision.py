@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from mplint.configs.trainers.config_file import ConfigFile
 from mplint.findings import Applicability, Confidence, Finding, Location, Severity, numbered
-from mplint.frameworks.trainers.written import WrittenOptions, setups
+from mplint.frameworks.trainers.written import Configured, WrittenOptions, setups, verdict_of
 from mplint.program.trace import Trace
 from mplint.program.values import Place
 from mplint.program.verdict import Verdict
@@ -74,7 +75,7 @@ class LegacyTrainerPrecision(Rule):
         shared: dict[tuple[Place | None, str], dict[Location, Finding]] = {}
         for found in setups(trace):
             for spelling in spellings(found.setup, trace.targets(trace.path_of(found.file))):
-                made = self._report(found.file, spelling, found.verdict)
+                made = self._report(found.file, spelling, verdict_of(trace, found, partial(is_spelled, trace, spelling)))
                 options = found.setup.options
                 place = options.decided_at(spelling.name) if isinstance(options, WrittenOptions) and spelling.name else None
                 if place is None:
@@ -113,3 +114,9 @@ class LegacyTrainerPrecision(Rule):
             confidence=Confidence.HIGH if verdict is None or verdict.proven else Confidence.MEDIUM,
             fix=spelling.fix,
         )
+
+
+def is_spelled(trace: Trace, spelling: Spelling, other: Configured) -> bool:
+    """Whether a trainer has an old spelling, too."""
+    found = spellings(other.setup, trace.targets(trace.path_of(other.file)))
+    return any((one.place, one.message) == (spelling.place, spelling.message) for one in found)

@@ -327,3 +327,28 @@ def test_a_setting_that_an_option_may_replace_is_named_where_it_is_compared_with
     (tmp_path / "train.py").write_text(ROUNDS)
     found = check([str(tmp_path)], Config(cache=False, isolated=True, root=str(tmp_path))).findings
     assert [f.message.partition(" when ")[2] for f in found if f.code == "MP310"] == ["`TRAIN.ROUNDS > 1`"]
+
+
+def test_a_conflict_of_a_trainer_names_what_it_needs() -> None:
+    text = """
+import argparse
+import pytorch_lightning as pl
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--gpus", type=int, default=1)
+parser.add_argument("--half", action="store_true")
+parser.add_argument("--wandb", action="store_true")
+parser.add_argument("--last", default="")
+args = parser.parse_args()
+logger = pl.loggers.WandbLogger() if args.wandb else pl.loggers.CSVLogger("logs")
+path = args.last if args.last else None
+trainer = pl.Trainer(
+    resume_from_checkpoint=path,
+    logger=logger,
+    accelerator="cpu" if args.gpus == 0 else "gpu",
+    precision=16 if args.half else 32,
+)
+trainer.fit(torch.load("module"), torch.load("data"))
+"""
+    (found,) = [finding for finding in check_text(text, "train.py") if finding.code == "MP109"]
+    assert found.message.endswith(" when `--gpus` is `0` and `--half` is given")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from mplint.configs.trainers.kinds import is_deepspeed
@@ -13,6 +13,7 @@ from mplint.findings import Change, Replace, Span
 from mplint.frameworks.trainers.settings import Held, Made, Section, Setting
 from mplint.program.conditions import Path, allowed_values, extend
 from mplint.program.machine import IDENTITY, Event
+from mplint.program.supposed import settled
 from mplint.program.trace import Entry, Trace, shown_symbol
 from mplint.program.values import Constant, Place, Test, Unknown
 from mplint.program.verdict import Verdict, constant_of, speaks_of_precision
@@ -54,6 +55,17 @@ def setups(trace: Trace) -> Iterator[Configured]:
             if not verdict.dead and (event.data["told"] or is_deepspeed(options)):
                 setup = Setup(key, title, options, "lightning" if key == "fabric" else key)
                 yield Configured(setup, file, entry, event, path, verdict)
+
+
+def verdict_of(trace: Trace, found: Configured, holds: Callable[[Configured], bool]) -> Verdict:
+    """What has to be turned so that something `holds` of a trainer's settings, without the switches that have no part in it."""
+    if trace.is_supposed:
+        return found.verdict
+
+    def happens(run: Entry) -> Iterator[Verdict]:
+        return (other.verdict for other in setups(trace.alone(run)) if other.event.place == found.event.place and holds(other))
+
+    return settled(trace, found.entry, found.path, happens)
 
 
 def stands_in_files(path: Path, section: Section) -> bool:
