@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from mplint.program.conditions import Condition, Path, extend
+from mplint.program.conditions import EMPTY, Condition, Path, extend
 from mplint.program.trace import Entry, Trace, possible
 from mplint.program.values import Alternatives, Atom, Place
 from mplint.program.verdict import Verdict, base_of, constant_of, keys_in, parts_of, speaks_of_precision
@@ -60,8 +60,9 @@ def settled(trace: Trace, entry: Entry, path: Path, happens: Happens) -> Verdict
         for precise, symbol in sorted((speaks_of_precision(name, ()), symbol) for symbol, name in names.items()):
             told = frozenset(literal for literal in path if speaks_of(trace, literal, symbol))
             rest = path - told
-            if not precise and is_asked_of_every_run(trace, entry, symbol, told):
-                path = rest
+            asked = asked_of_every_run(entry, told) if not precise else EMPTY
+            if asked:
+                path = path - asked
                 break
             others = trace.verdict(entry, rest).symbols - {symbol}
             turned = frozenset(literal for literal in rest if any(speaks_of(trace, literal, other) for other in others))
@@ -167,10 +168,11 @@ def is_among(few: Iterable[Atom], many: Collection[Atom]) -> bool:
     return all(atom in many for atom in few)
 
 
-def is_asked_of_every_run(trace: Trace, entry: Entry, symbol: str, told: Path) -> bool:
-    """Whether a program runs no model and trains nothing where a switch is at its default: whoever runs it for anything turns that."""
-    ways = [way for way in at_default(trace, symbol, told) if way] or list(opposites(told))
-    return bool(ways) and bool(entry.of(*WORK)) and not any(supposing(entry, way).of(*WORK) for way in ways)
+def asked_of_every_run(entry: Entry, told: Path) -> Path:
+    """The literals without which a program runs no model and trains nothing: whoever runs it for anything sees to them."""
+    if not entry.of(*WORK):
+        return EMPTY
+    return frozenset(literal for literal in told if not any(supposing(entry, way).of(*WORK) for way in opposites(frozenset({literal}))))
 
 
 def speaks_of(trace: Trace, literal: Condition, symbol: str) -> bool:

@@ -79,6 +79,22 @@ for x, y in torch.load(args.images):
 """,
         " when `--amp` is given",
     ),
+    "one of two that every run has to say": (
+        """
+parser.add_argument("--table", default="")
+parser.add_argument("--list", default="")
+args = parser.parse_args()
+if not (args.table or args.list):
+    raise SystemExit("say where the images are")
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in torch.load(args.table or args.list):
+    with torch.autocast("cuda", dtype=torch.float16, enabled=args.amp):
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+    loss.backward()
+    optimizer.step()
+""",
+        " when `--amp` is given",
+    ),
     "what a launcher gives": (
         """
 import os
