@@ -83,9 +83,16 @@ def name_settings(trace: Trace, ask: Ask) -> None:
             if made is not None:
                 trace.switches[symbol] = made
         elif switch.kind == "setting" and switch.default is None and not (switch.offered or switch.base or switch.choices or switch.test):
-            value = agreed(trace, ask, switch.name, last_name(symbol))
+            name = last_name(symbol)
+            is_option = any(other.kind == "option" and called(other) == name for other in trace.switches.values())
+            value = agreed(trace, ask, switch.name, name) if not is_option else None  # commands only say what turns an option
             if value is not None and symbol in trace.switches:
                 trace.switches[symbol] = switch._replace(default=Constant(value))
+
+
+def called(option: Switch) -> str:
+    """The name under which a program reads an option."""
+    return option.name.lstrip("-").replace("-", "_")
 
 
 def stated(trace: Trace, ask: Ask, symbol: str, keys: set[Key]) -> Switch | None:

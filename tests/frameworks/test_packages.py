@@ -101,7 +101,7 @@ from einops import einsum, rearrange
 from torch.autograd import Variable
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-half = torch.zeros(2, 3, dtype=torch.float16)
+half = torch.zeros(2, 3, dtype=torch.float16, device="cuda")
 a = rearrange(Variable(half), "b c -> c b")
 b, lengths = pad_packed_sequence(pack_padded_sequence(half, [3, 2]))
 with torch.autocast("cuda", dtype=torch.bfloat16):

@@ -100,7 +100,7 @@ def found(
             given = bool(entry.context) + (entry.context == CALLERS)
             rank = (given, len(verdict.switches), not entry.script, idle, len(event.calls), number)
             key = (where(event) if where is not None else event.place, event.get("name"))
-            if entry.context != CALLERS:
+            if not entry.context:  # elsewhere nobody knows the settings
                 all_ways.setdefault(key, []).append(verdict)
             if key not in best or rank < best[key][0]:
                 best[key] = (rank, Found(entry, event, verdict))
