@@ -21,6 +21,7 @@ from mplint.frameworks.torch.tensors import (
     BUFFER,
     CALLED_LOSS,
     FROZEN,
+    HOST,
     LEGACY,
     MAKERS,
     MODEL_OUTPUT,
@@ -891,9 +892,10 @@ def of_buffer(m: Machine, held: Value, place: Place) -> Value:
     """A tensor as a buffer of a module, cast with it where it has a floating dtype."""
 
     def one(atom: Atom) -> Value:
-        if type(atom) is not Tensor or not atom.dtypes <= FLOATS:
+        if type(atom) is not Tensor:
             return atom
-        return registered_at(atom, place).but(tags=atom.tags | {BUFFER})
+        moved = atom.but(tags=atom.tags - {HOST}) if HOST in atom.tags else atom  # with its module
+        return registered_at(moved, place).but(tags=moved.tags | {BUFFER}) if moved.dtypes <= FLOATS else moved
 
     return m.each(held, one)
 
