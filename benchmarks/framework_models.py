@@ -1,10 +1,12 @@
-"""How conversion does on torch and Keras models: `python benchmarks/framework_models.py torch|keras OUT.jsonl [PACKAGES]`.
+"""How conversion does on torch and Keras models: `python benchmarks/framework_models.py torch|keras OUT.jsonl [PACKAGES [NAME]]`.
 
-Thirty of each: of torchvision, timm and transformers with small configurations, and of keras.applications at small sizes, without trained
-weights; others are written here. Normalizations take their statistics of samples first, so that outputs follow inputs. Two inputs are data,
+At least thirty of each: of torchvision, timm, segmentation-models-pytorch and transformers with small configurations, and of
+keras.applications at small sizes, without trained weights; others are written here. Each runs in a process of its own, with a limit of
+time. Normalizations take their statistics of samples first, so that outputs follow inputs. Two inputs are data,
 two others judge: the result runs on the CPU, whose half kernels store in half, and its outputs are compared with the original's. Beside it,
 the same model as the framework itself would run it: torch under autocast to float16, Keras with the global policy mixed_float16.
-Expected before the first run: every result is valid, and accurate on the inputs that judge.
+Expected before the first run: every result is valid, and accurate on the inputs that judge. Of the torch models from GPT-2 on, which were
+written down last: all of them valid and accurate as well, none refused, and as much in half as autocast has.
 PACKAGES is a folder of packages as real_models.py takes it, some of which ship Keras models.
 """
 
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -22,7 +25,7 @@ from typing import Any
 import numpy as np
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-TOLERANCE, GIVEN, JUDGING = 0.02, 2, 2
+TOLERANCE, GIVEN, JUDGING, SECONDS = 0.02, 2, 2, 400
 Named = tuple[str, Callable[[], Any]]
 
 
@@ -51,6 +54,7 @@ def smooth(rng: np.random.Generator, *shape: int) -> np.ndarray:
 
 def torch_models() -> Iterator[Named]:
     """The name of a model, and what makes it with its inputs: a seed gives others."""
+    import segmentation_models_pytorch as smp
     import timm
     import torch
     import torchvision
@@ -68,13 +72,20 @@ def torch_models() -> Iterator[Named]:
 
     for name in ("resnet18", "mobilenet_v2", "mobilenet_v3_small", "shufflenet_v2_x0_5", "squeezenet1_1", "mnasnet0_5", "regnet_y_400mf"):
         yield f"torchvision {name}", lambda name=name: (getattr(torchvision.models, name)(weights=None), pictures(64))
-    for name in ("efficientnet_b0", "densenet121", "googlenet", "vit_b_16", "convnext_tiny"):
+    for name in ("efficientnet_b0", "densenet121", "googlenet", "convnext_tiny"):
         more = {"init_weights": True, "aux_logits": False} if name == "googlenet" else {}
-        if name == "vit_b_16":
-            more = {"image_size": 64}
         yield f"torchvision {name}", lambda name=name, more=more: (getattr(torchvision.models, name)(weights=None, **more), pictures(64))
-    for name in ("resnet10t", "ghostnet_050", "mobilevit_xxs", "levit_128s", "poolformer_s12", "edgenext_xx_small", "repvgg_a0"):
-        size = {"levit_128s": 224}.get(name, 96)
+    for name in (
+        "resnet10t",
+        "ghostnet_050",
+        "mobilevit_xxs",
+        "levit_128s",
+        "poolformer_s12",
+        "edgenext_xx_small",
+        "repvgg_a0",
+        "vit_tiny_patch16_224",
+    ):
+        size = {"levit_128s": 224, "vit_tiny_patch16_224": 224}.get(name, 96)
         yield f"timm {name}", lambda name=name, size=size: (timm.create_model(name, pretrained=False), pictures(size))
 
     small = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 200}
@@ -104,6 +115,59 @@ def torch_models() -> Iterator[Named]:
             return Output(), words(200)
 
         yield f"transformers {kind}", transformer
+
+    wide = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
+    grouped = {**small, "num_key_value_heads": 2}
+    waves = {**wide, "conv_dim": (32, 32, 32), "conv_stride": (5, 4, 4), "conv_kernel": (10, 8, 8), "num_feat_extract_layers": 3}
+    waves |= {"num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4}
+    more_configs: dict[str, tuple[str, str, dict[str, Any], Callable[[int], tuple[Any, ...]]]] = {
+        "GPT2Model": ("GPT2Config", "input_ids", {"n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 200}, words(200)),
+        "T5EncoderModel": ("T5Config", "input_ids", {"d_model": 64, "d_ff": 128, "d_kv": 16, "num_layers": 2, "num_heads": 4}, words(200)),
+        "LlamaModel": ("LlamaConfig", "input_ids", grouped, words(200)),
+        "MambaModel": ("MambaConfig", "input_ids", {"hidden_size": 64, "num_hidden_layers": 2, "vocab_size": 200}, words(200, 12)),
+        "DebertaV2Model": (
+            "DebertaV2Config",
+            "input_ids",
+            {**small, "relative_attention": True, "pos_att_type": ["p2c", "c2p"]},
+            words(200),
+        ),
+        "ConvBertModel": ("ConvBertConfig", "input_ids", {**small, "embedding_size": 64}, words(200)),
+        "ViTModel": ("ViTConfig", "pixel_values", {**wide, "image_size": 64, "patch_size": 16}, pictures(64)),
+        "SwinModel": (
+            "SwinConfig",
+            "pixel_values",
+            {"image_size": 64, "embed_dim": 24, "depths": [2, 2], "num_heads": [2, 4], "window_size": 4},
+            pictures(64),
+        ),
+        "SegformerModel": ("SegformerConfig", "pixel_values", {"hidden_sizes": [16, 32, 48, 64], "depths": [1, 1, 1, 1]}, pictures(64)),
+        "ConvNextV2Model": ("ConvNextV2Config", "pixel_values", {"hidden_sizes": [16, 32, 48, 64], "depths": [1, 1, 2, 1]}, pictures(64)),
+        "Wav2Vec2Model": ("Wav2Vec2Config", "input_values", waves, noise(2, 4000)),
+        "HubertModel": ("HubertConfig", "input_values", waves, noise(2, 4000)),
+    }
+    for kind, (config_kind, taken, options, made) in more_configs.items():
+
+        def other(kind: str = kind, config_kind: str = config_kind, taken: str = taken, options: Any = options, made: Any = made) -> Any:
+            config = getattr(transformers, config_kind)(**options)
+            config._attn_implementation = "eager"
+            inner = getattr(transformers, kind)(config)
+
+            class Output(nn.Module):
+                def __init__(self) -> None:
+                    super().__init__()
+                    self.inner = inner
+
+                def forward(self, given: Any) -> Any:
+                    return self.inner(**{taken: given}).last_hidden_state
+
+            return Output(), made
+
+        yield f"transformers {kind}", other
+
+    for kind, encoder in (("Unet", "resnet18"), ("FPN", "mobilenet_v2"), ("DeepLabV3Plus", "resnet18")):
+        yield (
+            f"segmentation-models {kind} {encoder}",
+            lambda kind=kind, encoder=encoder: (getattr(smp, kind)(encoder, encoder_weights=None, classes=3), pictures(64)),
+        )
 
     class Recurrent(nn.Module):
         def __init__(self, kind: type[Any]) -> None:
@@ -358,17 +422,26 @@ def settle(keras: Any, model: Any) -> None:
 
 def main() -> None:
     kind, out = sys.argv[1:3]
+    packages = sys.argv[3] if len(sys.argv) > 3 else ""
+    named = dict(torch_models() if kind == "torch" else keras_models(packages))
+    if len(sys.argv) > 4:  # one model in a process of its own
+        print(json.dumps((torch_judged if kind == "torch" else keras_judged)(sys.argv[4], named[sys.argv[4]])))
+        return
     lines = Path(out).read_text(encoding="utf-8").splitlines() if Path(out).exists() else []
     done = {json.loads(line)["model"] for line in lines}
-    named = torch_models() if kind == "torch" else keras_models(sys.argv[3] if len(sys.argv) > 3 else "")
-    for name, make in named:
-        if name not in done:
-            try:
-                found = (torch_judged if kind == "torch" else keras_judged)(name, make)
-            except Exception as problem:
-                found = {"model": name, "kind": kind, "verdict": "not judged", "why": f"{type(problem).__name__}: {problem}"[:200]}
-            with open(out, "a", encoding="utf-8") as stream:
-                stream.write(json.dumps(found) + "\n")
+    for name in named:
+        if name in done:
+            continue
+        failed: dict[str, object] = {"model": name, "kind": kind, "verdict": "not judged"}
+        try:
+            asked = [sys.executable, __file__, kind, out, packages, name]
+            run = subprocess.run(asked, capture_output=True, text=True, timeout=SECONDS, check=False)
+            told = next((line for line in reversed(run.stdout.splitlines()) if line.startswith("{")), "")
+            failed["why"] = run.stderr.strip()[-200:]
+        except subprocess.TimeoutExpired:
+            told, failed["why"] = "", f"more than {SECONDS} s"
+        with open(out, "a", encoding="utf-8") as stream:
+            stream.write((told or json.dumps(failed)) + "\n")
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from mplint.cli.factory import function_of
 from mplint.cli.output import write_text
 from mplint.cli.paths import check_paths
 from mplint.cli.terminal import complain
+from mplint.conversion.memory import give_back_at_once
 from mplint.conversion.policy import POLICIES, Asked, ConversionError, Options, Tolerance, asked
 from mplint.conversion.policy import policy as named
 from mplint.conversion.result import Conversion, Verdict
@@ -119,11 +120,11 @@ def run(options: argparse.Namespace) -> int:
     from mplint.engine.progress import Progress
     from mplint.report.conversion import conversion_text
 
+    give_back_at_once()
     source, target = options.input, options.output
     _check(options)
     progress = Progress(sys.stderr, quiet=0)
     wanted = _options(options, fit, wishes, progress)
-
     metric = function_of(options.metric, "--metric ") if options.metric else None
 
     def convert(tolerance: Tolerance) -> Conversion:

@@ -289,7 +289,7 @@ def test_what_is_done_for_large_models_changes_no_result(tmp_path: Path, monkeyp
         assert result.proven and result.heavy_half == 2
         result.save(target := str(tmp_path / f"{name}.onnx"))
         written.append((result.error, Path(target).read_bytes()))
-        for module in ("run", "convert"):
-            monkeypatch.setattr(f"mplint.conversion.onnx.{module}.LARGE", 0)
+        for setting in ("run.LARGE", "run.COUNTING", "convert.COUNTING", "ranking.LARGE"):
+            monkeypatch.setattr(f"mplint.conversion.onnx.{setting}", 0)
     assert written[0] == written[1]
     assert not list((tmp_path / "scratch").iterdir())

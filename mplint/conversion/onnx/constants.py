@@ -68,15 +68,15 @@ def damage(tensor: ir.TensorProtocol, policy: Policy) -> str:
 
     Reads the tensor once, in blocks.
     """
-    found = _damage(tensor.numpy().reshape(-1), policy)
+    found = _damage(array_of(tensor).reshape(-1), policy)
     release(tensor)
     return found
 
 
 def _damage(array: NDArray[np.float32], policy: Policy) -> str:
     lost = total = 0.0
-    for start in range(0, array.size, 1 << 22):
-        block = array[start : start + (1 << 22)].astype(np.float32, copy=False)
+    for start in range(0, array.size, PIECE):
+        block = array[start : start + PIECE].astype(np.float32, copy=False)
         largest = float(np.max(np.abs(block), initial=0.0, where=np.isfinite(block)))
         if largest > policy.largest:
             return f"it holds {largest:.3g}, beyond the {policy.largest:.5g} of {policy.half}"

@@ -28,7 +28,7 @@ from mplint.conversion.onnx.patterns import integers, is_whole, keep_whole, keep
 from mplint.conversion.onnx.program import Program, analyze, bodies, is_constant, names_of
 from mplint.conversion.onnx.read import LEFT_OUT, faults_of, read
 from mplint.conversion.onnx.rescale import scaled_before, too_large
-from mplint.conversion.onnx.run import INLINE_BYTES, LARGE, Feed, Outputs, Session, external_files, weight_bytes
+from mplint.conversion.onnx.run import COUNTING, INLINE_BYTES, Feed, Outputs, Session, external_files, weight_bytes
 from mplint.conversion.onnx.runtime_crashes import CRASHES, crashes, keep_from_crashing
 from mplint.conversion.onnx.samples import Samples, given, larger, samples
 from mplint.conversion.onnx.scales import measure_by
@@ -360,7 +360,7 @@ def acquitted(result: Conversion, model: ir.Model, original: ir.Model, known: Sa
 def emulated(model: ir.Model) -> ir.Model:
     """A model in which every half result is rounded where it is made."""
     strict = typed(model)
-    to_strict(strict, thin=weight_bytes(model) >= LARGE)
+    to_strict(strict, thin=weight_bytes(model) >= COUNTING)
     return strict
 
 

@@ -5,6 +5,7 @@ ONNX Runtime takes initializers that lie in memory, or are mapped, as they are. 
 
 from __future__ import annotations
 
+import mmap
 import os
 import tempfile
 from collections import Counter
@@ -127,14 +128,33 @@ def array_of(tensor: ir.TensorProtocol) -> np.ndarray:
 
 def _mapped(tensor: ir.ExternalTensor) -> np.ndarray:
     """A tensor in a file, which is mapped once for all that need it, for as long as someone does: mapped pages count as memory."""
-    about = os.stat(tensor.path)
-    key = (os.path.realpath(tensor.path), about.st_ino, about.st_mtime_ns, about.st_size)
+    key = _key(tensor)
     whole = FILES.get(key)
     if whole is None:
         whole = FILES[key] = np.memmap(tensor.path, dtype=np.uint8, mode="r")
     start = tensor.offset or 0
     found: np.ndarray = whole[start : start + tensor.nbytes].view(np.ndarray)
     return found.view(tensor.dtype.numpy()).reshape(tensor.shape.numpy())
+
+
+def _key(tensor: ir.ExternalTensor) -> tuple[str, int, int, int]:
+    """What tells the file of a tensor from others, and from what lay there before."""
+    about = os.stat(tensor.path)
+    return os.path.realpath(tensor.path), about.st_ino, about.st_mtime_ns, about.st_size
+
+
+def forget_pages() -> None:
+    """Let go of what was read of mapped files: their pages count as memory until then, and are read again where they are needed."""
+    for whole in list(FILES.values()):
+        _forget(whole, 0, whole.size)
+
+
+def _forget(whole: np.memmap, start: int, end: int) -> None:
+    """Let go of the pages between two places of a mapped file."""
+    if hasattr(mmap, "MADV_DONTNEED"):
+        pages: mmap.mmap = whole._mmap  # type: ignore[attr-defined]
+        first = start // mmap.PAGESIZE * mmap.PAGESIZE
+        pages.madvise(mmap.MADV_DONTNEED, first, end - first)
 
 
 def with_weights(thin: Lean) -> ir.Model:
@@ -222,7 +242,10 @@ def _tagged(field: int, length: int) -> bytes:
 
 
 def release(tensor: ir.TensorProtocol) -> None:
-    """Unmap a weight that lies in a file, once nobody holds a view of it: mapped pages count as memory."""
+    """Let go of the pages of a weight that lies in a file, which count as memory; what still looks at it reads them again."""
     if isinstance(tensor, ir.ExternalTensor):
         with suppress(BufferError):
             tensor.release()
+        whole, start = FILES.get(_key(tensor)), tensor.offset or 0
+        if whole is not None:
+            _forget(whole, start, start + tensor.nbytes)

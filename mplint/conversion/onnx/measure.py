@@ -20,8 +20,7 @@ from mplint.conversion.onnx.growth import grows, unbounded
 from mplint.conversion.onnx.instrument import Change, Stencil
 from mplint.conversion.onnx.program import Program, is_constant
 from mplint.conversion.onnx.ranking import Ranking
-from mplint.conversion.onnx.run import LARGE as LARGE_WEIGHTS
-from mplint.conversion.onnx.run import Session, weight_bytes
+from mplint.conversion.onnx.run import Session
 from mplint.conversion.onnx.samples import Samples
 from mplint.conversion.onnx.unseen import unseen
 from mplint.conversion.planner import HEAVY_GAIN, HEAVY_SHARE, Trials, inherit, misfits
@@ -137,8 +136,6 @@ class Measurement:
                     (value := self.candidates[number]): f"{self._moved(value, far)} on larger inputs" for (number,), far in bad.items()
                 }
         self.release()
-        if weight_bytes(self.program.model) >= LARGE_WEIGHTS:
-            tried.close()
         inherit(found, self.derived)
         return found
 

@@ -9,8 +9,9 @@ import onnx_ir as ir
 
 from mplint.conversion.onnx.constants import tensor_of
 from mplint.conversion.onnx.instrument import WATCHED, Change, Stencil, holders_of, owner_of
+from mplint.conversion.onnx.lean import array_of, release
 from mplint.conversion.onnx.program import Program, is_constant, is_float
-from mplint.conversion.onnx.run import Feed, Session
+from mplint.conversion.onnx.run import LARGE, Feed, Outputs, Session, weight_bytes
 from mplint.conversion.onnx.types import Body
 from mplint.conversion.planner import MARGIN
 from mplint.conversion.rank import Seen, Step, compared, contributions
@@ -30,7 +31,8 @@ class Ranking:
         holders = holders_of(program.model)
         self.values = [v for v in program.producers if v not in lost and not is_constant(v) and _can_be_watched(program.model, v, holders)]
         self.steps = list(steps(program.model.graph))
-        self.sessions: list[Session] = []
+        self.kept = weight_bytes(program.model) < LARGE  # whether sessions stay open for the next look
+        self.sessions: dict[bool, Session] = {}  # by whether everything is rounded
         self.costs: dict[ir.Value, float] = {}
         self.beyond: set[ir.Value] = set()  # what leaves the range of float16 on a feed: nothing else may be wrong
 
@@ -39,9 +41,7 @@ class Ranking:
         if self.program.model.opset_imports.get("", 1) < FIRST:
             return
         try:
-            if not self.sessions:
-                self.sessions = [self._session(()), self._session(range(len(self.stencil.candidates)))]
-            plain, moved = (dict(zip(self.values, session.run(feed), strict=True)) for session in self.sessions)
+            plain, moved = (dict(zip(self.values, self._run(feed, rounded=rounded), strict=True)) for rounded in (False, True))
         except Exception:
             return
         self.beyond.update(value for value in self.values if "float16" in self.program.halves_of(value) and _leaves_range(plain[value]))
@@ -50,14 +50,20 @@ class Ranking:
 
     def close(self) -> None:
         """Free the sessions; a further look opens them again."""
-        for session in self.sessions:
+        for session in self.sessions.values():
             session.close()
-        self.sessions = []
+        self.sessions = {}
 
-    def _session(self, chosen: Collection[int]) -> Session:
-        """A model whose outputs are elements of each tensor that is watched, as they are before their own rounding."""
-        watched = {value: number for number, value in enumerate(self.values)}
-        return Session(self.stencil.copy(Change(chosen, watched, saturating=True)))
+    def _run(self, feed: Feed, *, rounded: bool) -> Outputs:
+        """Elements of each tensor that is watched, as they are before their own rounding, with nothing or everything rounded."""
+        if rounded not in self.sessions:
+            watched = {value: number for number, value in enumerate(self.values)}
+            chosen = range(len(self.stencil.candidates)) if rounded else ()
+            self.sessions[rounded] = Session(self.stencil.copy(Change(chosen, watched, saturating=True)))
+        outputs = self.sessions[rounded].run(feed)
+        if not self.kept:
+            self.close()
+        return outputs
 
     def _seen(self, plain: Mapping[ir.Value, object], moved: Mapping[ir.Value, object]) -> dict[ir.Value, Seen]:
         found = {}
@@ -65,7 +71,8 @@ class Ranking:
         for value in self.stencil.candidates:
             tensor = tensor_of(value) if is_constant(value) else None
             if tensor is not None:
-                array = np.asarray(picked(tensor.numpy()), dtype=np.float32)
+                array = np.array(picked(array_of(tensor)), dtype=np.float32)  # a copy: its file is not held
+                release(tensor)
                 found[value] = compared(array, array, self.stencil.rounded(value, array))
         for value in self.values:
             one, other = np.asarray(plain[value]).reshape(-1), np.asarray(moved[value]).reshape(-1)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from functools import cache
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
@@ -16,7 +13,9 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from mplint.conversion.onnx.lean import STORE, Lean, lean, value_of
+from mplint.conversion.memory import trim
+from mplint.conversion.onnx.lean import STORE, Lean, forget_pages, lean, value_of
+from mplint.conversion.onnx.order import put_late
 from mplint.conversion.onnx.read import read
 from mplint.conversion.onnx.stepwise import step_by_step
 from mplint.processors import processors
@@ -29,10 +28,7 @@ Outputs = list[object]
 INLINE_BYTES = 1 << 30  # protobuf stops at 2 GiB; above this, weights go to a file beside the model
 LARGE = 1 << 25  # bytes of weights that are not to be copied by optimizations
 COUNTING = 1 << 22  # bytes of weights from which on a copy of them is told from what Python takes
-
-
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # the numbers of glibc's settings
-RETURNED = 1 << 22  # bytes that are given back to the system as soon as they are free
+COPYING = ("ConstantFolding", "FuseFp16InitializerToFp32NodeTransformer")  # they make a float32 copy of each half weight
 
 OPEN: WeakSet[Session] = WeakSet()
 
@@ -43,38 +39,17 @@ def close_all() -> None:
         session.close()
 
 
-@cache
-def _c_library() -> ctypes.CDLL | None:
-    """glibc, which keeps what is freed; None where there is another one."""
-    try:
-        library = ctypes.CDLL("libc.so.6") if sys.platform == "linux" else None
-    except OSError:
-        return None
-    if library is None or not hasattr(library, "malloc_trim"):
-        return None
-    for setting in (M_TRIM_THRESHOLD, M_MMAP_THRESHOLD):  # else it learns to keep blocks of up to 32 MiB
-        library.mallopt(setting, RETURNED)
-    return library
-
-
-def trim() -> None:
-    """Give freed memory back to the system."""
-    library = _c_library()
-    if library is not None:
-        library.malloc_trim(0)
-
-
 class Session:
     """A loaded model, whose weights are the model's own or lie mapped in its files; `close` gives them back."""
 
     def __init__(self, model: ir.Model | Lean | str, *, optimize: bool = False, profile: str = "") -> None:
         import onnxruntime as ort
 
-        _c_library()
         if isinstance(model, str):
             model = read(model)
         thin = model if isinstance(model, Lean) else lean(model)
         step_by_step(thin.proto)
+        put_late(thin.proto)
         options = ort.SessionOptions()
         options.log_severity_level = 4
         options.intra_op_num_threads = min(4, processors())
@@ -99,7 +74,7 @@ class Session:
         for name, value in zip(thin.weights, held, strict=True):  # without this, it copies them
             options.add_initializer(name, value)
         self.held = held
-        off = ["ConstantFolding"] if size >= COUNTING else None  # of the casts of weights it would make a float32 copy of each
+        off = list(COPYING) if size >= COUNTING else None
 
         def loaded() -> ort.InferenceSession:
             given = thin.proto.SerializeToString()
@@ -133,6 +108,7 @@ class Session:
         OPEN.discard(self)
         if hasattr(self, "session"):
             del self.session
+            forget_pages()
             trim()
         self.held = []
 
