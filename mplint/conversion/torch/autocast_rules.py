@@ -14,6 +14,7 @@ from mplint.conversion.distance import Distance
 from mplint.conversion.policy import Policy
 from mplint.conversion.torch.operators import RECURRENT, base_name
 from mplint.conversion.torch.run import Runner, cast, flat_run, half_of
+from mplint.conversion.torch.steps import by_steps, is_recurrent
 from mplint.conversion.torch.verify import Expected
 
 if TYPE_CHECKING:
@@ -72,7 +73,8 @@ def _follow(node: fx.Node, args: Any, kwargs: Any, rules: dict[str, str], half: 
         raise NotImplementedError(f"autocast refuses {_full_name(target)}")
     if rule == "lower":
         rounded = cast(_plainly((args, kwargs), torch.float32, half), half, torch.float32)
-        return _plainly(target(*rounded[0], **rounded[1]), torch.float32, half), False
+        result = by_steps(target, rounded[0], half) if is_recurrent(node) and not kwargs else target(*rounded[0], **rounded[1])
+        return _plainly(result, torch.float32, half), False
     dtypes = _floats((args, kwargs))
     if rule.startswith("fp32") or (rule == "promote" and torch.float32 in dtypes):
         args, kwargs = _plainly((args, kwargs), half, torch.float32)

@@ -17,6 +17,7 @@ from mplint.conversion.torch.measure import Measurement, saturates
 from mplint.conversion.torch.program import Program, analyze, functional
 from mplint.conversion.torch.run import Arrays, Runner, cast, flat_run
 from mplint.conversion.torch.samples import Sample
+from mplint.conversion.torch.steps import by_steps, is_recurrent
 from mplint.conversion.torch.verify import Expected, verify
 from mplint.conversion.torch.write import Written, unstorable, write
 
@@ -114,8 +115,9 @@ def emulated(written: Written, sample: Sample) -> Arrays:
             if n not in written.halves:
                 return super().run_node(n)
             half = written.dtypes[n]
-            args, kwargs = self.fetch_args_kwargs_from_env(n)
-            result = n.target(*cast(args, half, torch.float32), **cast(kwargs, half, torch.float32))  # type: ignore[operator]
+            args, kwargs = (cast(given, half, torch.float32) for given in self.fetch_args_kwargs_from_env(n))
+            stepping = is_recurrent(n) and not kwargs
+            result = by_steps(n.target, args, half) if stepping else n.target(*args, **kwargs)  # type: ignore[operator]
             if not isinstance(result, tuple | list):
                 return result.to(half) if 0 in written.halves[n] else result
             return type(result)(part.to(half) if at in written.halves[n] else part for at, part in enumerate(result))

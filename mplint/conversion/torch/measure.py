@@ -16,7 +16,8 @@ from mplint.conversion.policy import POLICIES, Policy
 from mplint.conversion.rank import PICKED, Seen, Step, compared, contributions
 from mplint.conversion.torch.operators import BOUNDING, EXACT, FILLING, base_name
 from mplint.conversion.torch.program import Program, is_float
-from mplint.conversion.torch.run import Arrays, flat_run, in_half, torch_half
+from mplint.conversion.torch.run import Arrays, Runner, flat_run, in_half, torch_half
+from mplint.conversion.torch.steps import by_steps, is_recurrent
 from mplint.conversion.torch.verify import Expected
 
 ADDING = frozenset(("add", "sub", "rsub", "cat", "concat", "stack"))
@@ -99,7 +100,14 @@ class Measurement:
             number = self.numbers.get(node)
             return result if number is None or number not in among else self._rounded(node, result)
 
-        return self.expected.far(self.references, at, flat_run(self.program.exported, self.expected.samples[at], after))
+        class Stepping(Runner):
+            def run_node(runner, n: fx.Node) -> Any:
+                if not is_recurrent(n) or n.kwargs or not any(self.numbers.get(user) in among for user in n.users):
+                    return super().run_node(n)
+                args, _ = runner.fetch_args_kwargs_from_env(n)
+                return by_steps(n.target, args, torch_half(self.program.halves_of(next(iter(n.users)))[0]))
+
+        return self.expected.far(self.references, at, flat_run(self.program.exported, self.expected.samples[at], after, Stepping))
 
     def look(self, at: int) -> dict[fx.Node, float]:
         """What each candidate moves the outputs by, estimated from a run on a sample and one with all candidates rounded."""
