@@ -290,3 +290,21 @@ def test_where_not_all_operators_fit_into_the_tolerance_some_become_half_as_a_wh
     assert error is not None
     result = mplint.convert(program, device="cpu", tolerance=0.7 * error)
     assert result.proven and 4 <= result.heavy_half < result.heavy
+
+
+def test_what_is_normalized_costs_what_the_normalization_makes_of_it() -> None:
+    import torch
+
+    from mplint.conversion.policy import Options, policy
+    from mplint.conversion.torch.measure import Measurement
+    from mplint.conversion.torch.program import analyze, functional
+    from mplint.conversion.torch.verify import expected
+
+    torch.manual_seed(0)
+    blocks = [layer for _ in range(2) for layer in (torch.nn.Conv1d(4, 4, 3), torch.nn.BatchNorm1d(4), torch.nn.Tanh())]
+    program, half = torch.export.export(torch.nn.Sequential(*blocks).eval(), (torch.randn(2, 4, 12),)), policy("mixed_float16")
+    wanted = expected(program, half, Options(), "cpu", [])
+    planned = analyze(functional(program), half, Options(), wanted.samples[0], "cpu")
+    costs = {node.name: cost for node, cost in Measurement(planned, half, wanted).look(0).items()}
+    convolutions = [cost for name, cost in costs.items() if name.startswith("conv")]
+    assert len(convolutions) == 2 and min(convolutions) > 1e-6

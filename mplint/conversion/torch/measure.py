@@ -20,6 +20,7 @@ from mplint.conversion.torch.run import Arrays, Runner, flat_run, in_half, torch
 from mplint.conversion.torch.steps import by_steps, is_recurrent
 from mplint.conversion.torch.verify import Expected
 
+MEMBER = "<built-in function getitem>"
 ADDING = frozenset(("add", "sub", "rsub", "cat", "concat", "stack"))
 
 
@@ -130,7 +131,7 @@ class Measurement:
         flat_run(self.program.exported, sample, keep)
         flat_run(self.program.exported, sample, compare)
         steps = [
-            Step([one for one in node.all_input_nodes if is_float(one)], (node,), adds=base_name(node.target) in ADDING)
+            Step([one for one in _made_of(node) if is_float(one)], (node,), adds=base_name(node.target) in ADDING)
             for node in graph.nodes
             if node.op == "call_function"
         ]
@@ -174,11 +175,18 @@ class Measurement:
     def _sources(self, value: fx.Node) -> list[fx.Node]:
         """The tensors whose values `value` only hands on; [] where it is computed anew."""
         node = value
-        if node.op == "call_function" and str(node.target) == "<built-in function getitem>" and isinstance(node.args[0], fx.Node):
+        if node.op == "call_function" and str(node.target) == MEMBER and isinstance(node.args[0], fx.Node):
             node = node.args[0]
         if node.op != "call_function" or base_name(node.target) not in EXACT or node not in self.program.numbers:
             return []
         return [operand for operand in node.all_input_nodes if is_float(operand)]
+
+
+def _made_of(node: fx.Node) -> list[fx.Node]:
+    """What a tensor is computed from: a member of several results, from what makes them all."""
+    while str(node.target) == MEMBER and isinstance(node.args[0], fx.Node):
+        node = node.args[0]
+    return node.all_input_nodes
 
 
 def saturates(node: fx.Node) -> bool:
