@@ -82,12 +82,18 @@ KINDS = {"LSTM": (4, ["y", "h", "c"]), "GRU": (3, ["y", "h"]), "RNN": (1, ["y", 
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
 @pytest.mark.parametrize("kind", list(KINDS))
 @pytest.mark.parametrize("starts", [False, True])
-def test_step_by_step_an_operator_gives_what_it_gives_at_once(kind: str, direction: str, opset: int, starts: bool) -> None:
+@pytest.mark.parametrize("lengths", [(), (17, 40)])
+def test_step_by_step_an_operator_gives_what_it_gives_at_once(
+    kind: str, direction: str, opset: int, starts: bool, lengths: tuple[int, ...]
+) -> None:
     gates, names = KINDS[kind]
     count = 2 if direction == "bidirectional" else 1
     weights = {"W": rng(count, gates * 5, 3), "R": rng(count, gates * 5, 5, seed=1), "B": rng(count, gates * 10, seed=2)}
     first = ["", "h0", "c0"][: 3 if kind == "LSTM" else 2] if starts else []
     weights |= {name: rng(count, 2, 5, seed=3) for name in first if name}
+    if lengths:
+        first = ["lengths", *first[1:]]
+        weights["lengths"] = np.array(lengths, np.int32)
     node = helper.make_node(kind, ["x", "W", "R", "B", *first], names, hidden_size=5, direction=direction)
     graph = helper.make_graph(
         [node],

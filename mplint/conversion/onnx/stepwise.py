@@ -29,7 +29,7 @@ def mark(node: onnx.NodeProto, half: int) -> None:
 
 
 def step_by_step(proto: onnx.ModelProto) -> None:
-    """Make Scans of the marked operators, in place; those with lengths, or batches first, stay as they are."""
+    """Make Scans of the marked operators, in place; those with batches first stay as they are."""
     opset = next((entry.version for entry in proto.opset_import if entry.domain in ("", "ai.onnx")), 0)
     if opset >= LEAST:
         _rewrite(proto.graph, opset)
@@ -58,7 +58,7 @@ def _steps(node: onnx.NodeProto, half: int, opset: int) -> Iterator[onnx.NodePro
     inputs = [*node.input, *[""] * (8 - len(node.input))]
     outputs = [*node.output, *[""] * (3 - len(node.output))]
     size = given.get("hidden_size")
-    if inputs[LENGTHS] or given.get("layout", 0) or not size:
+    if given.get("layout", 0) or not size:
         return
     direction = given.pop("direction", b"forward").decode()
     turned = {"forward": [0], "reverse": [1], "bidirectional": [0, 1]}[direction]
@@ -66,6 +66,8 @@ def _steps(node: onnx.NodeProto, half: int, opset: int) -> Iterator[onnx.NodePro
     activations = given.pop("activations", [])
     each = len(activations) // len(turned)
     results: list[list[str]] = []
+    if inputs[LENGTHS]:
+        yield from _counted(inputs[0], inputs[LENGTHS], prefix)
     for at, reverse in enumerate(turned):
         name = f"{prefix}_{at}"
         own = list(inputs)
@@ -80,15 +82,16 @@ def _steps(node: onnx.NodeProto, half: int, opset: int) -> Iterator[onnx.NodePro
             yield from _zeros(own[0], size, f"{name}_zeros")
         starts = [own[position] or f"{name}_zeros" for position in names]
         settings = {**given, **({"activations": activations[at * each : (at + 1) * each]} if activations else {})}
-        body = _body(node.op_type, own, names, half, opset, settings, name)
+        body = _body(node.op_type, own, names, half, opset, settings, name, prefix if inputs[LENGTHS] else "")
+        walked = [own[0], *([f"{prefix}_places"] if inputs[LENGTHS] else [])]
         ends = [f"{name}_end_{position}" for position in names]
         yield helper.make_node(
             "Scan",
-            [*starts, own[0]],
+            [*starts, *walked],
             [*ends, f"{name}_all"],
             body=body,
-            num_scan_inputs=1,
-            scan_input_directions=[reverse],
+            num_scan_inputs=len(walked),
+            scan_input_directions=[reverse] * len(walked),
             scan_output_directions=[reverse],
         )
         results.append([f"{name}_all", *ends])
@@ -98,8 +101,34 @@ def _steps(node: onnx.NodeProto, half: int, opset: int) -> Iterator[onnx.NodePro
             yield helper.make_node("Concat", parts, [output], axis=1 if position == 0 else 0)
 
 
-def _body(kind: str, inputs: list[str], names: list[int], half: int, opset: int, settings: dict[str, Any], prefix: str) -> onnx.GraphProto:
-    """One step: what it takes of the sequence and the states, and the states that it stores."""
+def _counted(sequence: str, lengths: str, prefix: str) -> Iterator[onnx.NodeProto]:
+    """The places of a sequence, and the lengths of those of a batch, as numbers that compare."""
+    ones = numpy_helper.from_array(np.array([1], np.int64))
+    yield _constant(np.array([0], np.int64), f"{prefix}_first")
+    yield _constant(np.array([-1], np.int64), f"{prefix}_line")
+    yield _constant(np.array([1, -1, 1], np.int64), f"{prefix}_batches")
+    yield helper.make_node("Shape", [sequence], [f"{prefix}_sizes"])
+    yield helper.make_node("Gather", [f"{prefix}_sizes", f"{prefix}_first"], [f"{prefix}_count"], axis=0)
+    yield helper.make_node("ConstantOfShape", [f"{prefix}_count"], [f"{prefix}_ones"], value=ones)
+    yield helper.make_node("NonZero", [f"{prefix}_ones"], [f"{prefix}_found"])
+    yield helper.make_node("Reshape", [f"{prefix}_found", f"{prefix}_line"], [f"{prefix}_places"])
+    yield helper.make_node("Cast", [lengths], [f"{prefix}_ends"], to=TensorProto.INT64)
+
+
+def _going(kept: dict[str, str], out: str, prefix: str, counted: str) -> Iterator[onnx.NodeProto]:
+    """Nodes that leave the state of a sequence that has ended, or in reverse not begun, as it was, and give zeros for it."""
+    yield helper.make_node("Less", [f"{prefix}_place", f"{counted}_ends"], [f"{prefix}_within"])
+    yield helper.make_node("Reshape", [f"{prefix}_within", f"{counted}_batches"], [f"{prefix}_going"])
+    for made, old in kept.items():
+        yield helper.make_node("Where", [f"{prefix}_going", made, old], [f"{made}_kept"])
+    yield _constant(np.zeros(1, np.float32), f"{prefix}_nothing")
+    yield helper.make_node("Where", [f"{prefix}_going", out, f"{prefix}_nothing"], [f"{prefix}_out"])
+
+
+def _body(
+    kind: str, inputs: list[str], names: list[int], half: int, opset: int, settings: dict[str, Any], prefix: str, counted: str
+) -> onnx.GraphProto:
+    """One step: what it takes of the sequence and the states, and the states that it stores; `counted` where sequences have lengths."""
     own = {position: f"{prefix}_state_{position}" for position in names}
     taken = [f"{prefix}_rows", *inputs[1:LENGTHS], "", *(own.get(position, "") for position in (HIDDEN, CELL)), inputs[7]]
     made = {position: f"{prefix}_made_{position}" for position in names}
@@ -108,16 +137,16 @@ def _body(kind: str, inputs: list[str], names: list[int], half: int, opset: int,
     for name in made.values():
         nodes.append(helper.make_node("Cast", [name], [f"{name}_half"], to=half))
         nodes.append(helper.make_node("Cast", [f"{name}_half"], [f"{name}_stored"], to=TensorProto.FLOAT))
-    nodes.append(helper.make_node("Identity", [f"{made[HIDDEN]}_stored"], [f"{prefix}_out"]))
-    return helper.make_graph(
-        [*_constants(nodes), *nodes],
-        f"{prefix}_body",
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in (*own.values(), f"{prefix}_step")],
-        [
-            helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
-            for name in (*(f"{one}_stored" for one in made.values()), f"{prefix}_out")
-        ],
-    )
+    ends = [f"{one}_stored" for one in made.values()]
+    given = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in (*own.values(), f"{prefix}_step")]
+    if counted:
+        given.append(helper.make_tensor_value_info(f"{prefix}_place", TensorProto.INT64, None))
+        nodes += _going(dict(zip(ends, own.values(), strict=True)), f"{made[HIDDEN]}_stored", prefix, counted)
+        ends = [f"{end}_kept" for end in ends]
+    else:
+        nodes.append(helper.make_node("Identity", [f"{made[HIDDEN]}_stored"], [f"{prefix}_out"]))
+    shown = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in (*ends, f"{prefix}_out")]
+    return helper.make_graph([*_constants(nodes), *nodes], f"{prefix}_body", given, shown)
 
 
 def _constants(nodes: list[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
