@@ -308,3 +308,24 @@ def test_what_is_normalized_costs_what_the_normalization_makes_of_it() -> None:
     costs = {node.name: cost for node, cost in Measurement(planned, half, wanted).look(0).items()}
     convolutions = [cost for name, cost in costs.items() if name.startswith("conv")]
     assert len(convolutions) == 2 and min(convolutions) > 1e-6
+
+
+def test_a_heavy_operation_is_tried_by_itself_once_where_not_all_fit() -> None:
+    import torch
+
+    from mplint.conversion.policy import Options, policy
+    from mplint.conversion.torch.measure import Measurement, _Trials
+    from mplint.conversion.torch.program import analyze, functional
+    from mplint.conversion.torch.verify import expected
+
+    torch.manual_seed(0)
+    layers = [layer for _ in range(3) for layer in (torch.nn.Linear(16, 16), torch.nn.Tanh())]
+    program, half = torch.export.export(torch.nn.Sequential(*layers).eval(), (torch.randn(4, 16),)), policy("mixed_float16")
+    wanted = expected(program, half, Options(), "cpu", [])
+    measured = Measurement(analyze(functional(program), half, Options(), wanted.samples[0], "cpu"), half, wanted)
+    told: list[str] = []
+    trials = _Trials(measured, 0.01, told.append)
+    trials.failed = [0, 1]
+    group = tuple(range(3))
+    assert trials.cost()(group) == trials.cost()(group) == max(measured.far(group, at).error for at in (0, 1)) > 0
+    assert len(told) == 2

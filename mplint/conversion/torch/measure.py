@@ -218,6 +218,7 @@ class _Trials(Trials[Group]):
         self.failed: list[int] = []  # samples, by their numbers
         self.known: dict[fx.Node, float] = {}
         self.looked = 0
+        self.alone: dict[tuple[Group, int], float] = {}  # how far the outputs are with one operation rounded, on a sample
 
     def _on_few(self, chosen: Collection[Group]) -> Distance:
         return self._far(chosen, self.failed)
@@ -227,13 +228,30 @@ class _Trials(Trials[Group]):
         return self._far(chosen, [*self.failed, *rest])
 
     def cost(self) -> Cost[Group]:
-        """What tells what a group moves the outputs by, as far as two runs of a sample show it."""
+        """What tells what a group moves the outputs by: a heavy operation by itself is tried, of others two runs of a sample show it.
+
+        In a deep network every error on the way grows or fades, and an estimate is soon off by much.
+        """
         for at in self.failed[self.looked :]:
             for value, cost in self.measurement.look(at).items():
                 self.known[value] = max(self.known.get(value, 0.0), cost)
         self.looked = len(self.failed)
-        known, values = self.known, self.measurement.candidates
-        return lambda group: math.sqrt(sum(known.get(values[number], 0.0) ** 2 for number in group))
+        known, values, failed = self.known, self.measurement.candidates, tuple(self.failed)
+
+        def of(group: Group) -> float:
+            if len(group) > 1:
+                return max(self._alone(group, at) for at in failed)
+            return math.sqrt(sum(known.get(values[number], 0.0) ** 2 for number in group))
+
+        return of
+
+    def _alone(self, group: Group, at: int) -> float:
+        """How far the outputs are on a sample with one group alone rounded."""
+        if (group, at) not in self.alone:
+            self.tell(f"measuring operations, number {len(self.alone) + 1}")
+            far = self.measurement.far(group, at)
+            self.alone[group, at] = float("inf") if far.broken else far.error
+        return self.alone[group, at]
 
     def _far(self, chosen: Collection[Group], among: Sequence[int]) -> Distance:
         """How far the outputs are: the worst sample's, or the first that is too far."""
