@@ -358,7 +358,7 @@ def needs(switch: Switch | None, literals: Path, symbol: str) -> str | None:
         chosen = switch.kind == "entry" and allowed is not None and all(isinstance(value, str) for value in allowed)
         if (truth or allowed) and (chosen or speaks_of_precision(switch.name, allowed) or switch.offered):
             return words_of(switch, truth, allowed, excluded, file_of(symbol))
-        return None
+        return words_of(switch, None, None, excluded, file_of(symbol)) if not FULL.isdisjoint(excluded) else None
     (value,) = default
     if (truth is None or bool(value) is truth) and (allowed is None or value in allowed) and value not in excluded:
         return None

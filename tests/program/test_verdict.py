@@ -23,6 +23,7 @@ SWITCHES = {
     "data": Switch("--data", NONE, None, "option"),
     "closed": Switch("closed", FALSE, None, "parameter"),
     "attention": Switch("attention", None, None, "entry"),
+    "amp_dtype": Switch("amp_dtype", None, None, "setting"),
 }
 
 
@@ -66,6 +67,8 @@ def verdict(*literals: Condition) -> Verdict:
         ([among("i % every", 0, sense=False)], " when `--every` is not `1`"),
         ([among("i % every", 0)], ""),
         ([among("attention", "tiled")], " when `attention` is `tiled`"),
+        # what is tested for full precision asks for half where it is anything else
+        ([among("amp_dtype", "fp32", sense=False)], " when `amp_dtype` is not `fp32`"),
     ],
 )
 def test_what_has_to_be_turned_is_named_and_nothing_else(path: list[Condition], words: str) -> None:
