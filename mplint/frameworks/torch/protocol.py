@@ -15,7 +15,7 @@ from mplint.frameworks.packages import note
 from mplint.frameworks.vocabulary import Entered, Vocabulary
 from mplint.program.conditions import extend
 from mplint.program.expressions import at_home, class_member, items_of, truths
-from mplint.program.machine import IDENTITY, STATE, Args, Machine, Switch
+from mplint.program.machine import IDENTITY, STATE, Args, Machine, Switch, shown
 from mplint.program.store import join
 from mplint.program.values import (
     ANY,
@@ -1252,6 +1252,15 @@ def is_scale(value: Value) -> bool:
     return any(type(a) is Tensor and "scale" in a.tags for a in atoms(value))
 
 
+def is_other_weight(factor: Atom) -> bool:
+    """Whether something unknown is a setting by its name, and no loss scale: `1 / cfg.CENTER_LOSS_WEIGHT`."""
+    return type(factor) is Unknown and SETTING.search(name := shown(factor.symbol)) is not None and not MAY_UNSCALE.search(name)
+
+
+SETTING = re.compile(r"(?:^|[^\w.])(?:\w*(?:cfg|config|conf|args|opts?|options|settings|hparams|hps?)|self\.(?:cfg|config|args|opts?|hparams))\.\w", re.I)
+MAY_UNSCALE = re.compile(r"scal|inv|factor|coef|norm|clip", re.I)
+
+
 def scale_arithmetic(m: Machine, op: str, left: Atom, right: Atom, place: Place, in_place: bool) -> Value | None:
     """Arithmetic with a loss scale, and gradients divided by hand."""
     if op in COMPARISONS and has_tag(left, frozenset({GRADIENT, MADE})):
@@ -1263,7 +1272,7 @@ def scale_arithmetic(m: Machine, op: str, left: Atom, right: Atom, place: Place,
     if is_gradient(left) and op in ("/", "*") and in_place:
         if is_scale(right):
             m.set_state("gradients", State(("plain", None, place, ())))
-        elif type(right) is not Constant:
+        elif type(right) is not Constant and not is_other_weight(right):
             m.set_state("gradients", ENTRY)
         return left
     if op == "**":
