@@ -6,6 +6,7 @@ import importlib
 import os
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
@@ -66,6 +67,9 @@ class Surroundings(NamedTuple):
 
     targets: Targets
     modules: Neighbors
+
+
+MAX_SETTLED = 8  # verdicts of one rule at one place in a program
 
 
 class Rule:
@@ -202,6 +206,9 @@ class Rule:
         )
         return told(made, trace.source(place.path))
 
+    def __init__(self) -> None:
+        self._settled: Counter[Place] = Counter()  # how often it has asked at a place which switches have no part
+
     def verdict(self, trace: Trace, entry: Entry, path: Path, place: Place, *evidence: Event | None) -> Verdict:
         """How sure it is that this mistake is made at a place: switches that have no part in it are left out.
 
@@ -222,7 +229,9 @@ class Rule:
             verdict = trace.verdict(entry, path)
             trace.told.append((place, verdict))
         else:
-            verdict = settled(trace, entry, path, lambda run: self.verdicts(trace, run, place))
+            self._settled[place] += 1
+            alone = self._settled[place] > MAX_SETTLED  # the first tell what has no part in it; many more only take time
+            verdict = trace.verdict(entry, path) if alone else settled(trace, entry, path, lambda run: self.verdicts(trace, run, place))
         self._weighed = (*self._weighed, verdict)
         return verdict
 
@@ -232,6 +241,7 @@ class Rule:
         Of several at one place the one that asks least of a user comes first.
         """
         found: dict[Location, list[tuple[int, Finding]]] = {}
+        self._settled = Counter()
         for finding in self.check_program(trace):
             asked, self._weighed = self._weighed, ()
             if not asked or not all(verdict.dead for verdict in asked):

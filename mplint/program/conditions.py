@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from hashlib import blake2b
 from itertools import islice
 from typing import Any, NamedTuple, TypeAlias
@@ -42,11 +43,12 @@ def extend(path: Path, literals: Iterable[Condition]) -> Path | None:
     if not isinstance(literals, frozenset):
         return extended(path, literals)
     key = (path, literals)
-    found = _known.get(key, key)
+    known = _known_in_a_search if _searching else _known
+    found = known.get(key, key)
     if found is key:
-        if len(_known) > MAX_KNOWN:
-            _known.clear()
-        found = _known[key] = extended(path, literals)
+        if len(known) > MAX_KNOWN:
+            known.clear()
+        found = known[key] = extended(path, literals)
     return found  # type: ignore[return-value]
 
 
@@ -68,12 +70,14 @@ def is_open(key: Key) -> bool:
 
 
 _known: dict[tuple[Path, Path], Path | None] = {}
+_known_in_a_search: dict[tuple[Path, Path], Path | None] = {}  # where ways within ways are not searched again
+_searching = False
 MAX_KNOWN = 10_000
 
 
 def forget() -> None:
     """Forget what was asked before: of what is equal and reads differently, like 1 and True, another project is told its own."""
-    for table in (_known, _subjects, _ordered, _spelled):
+    for table in (_known, _known_in_a_search, _subjects, _ordered, _spelled):
         table.clear()
 
 
@@ -189,11 +193,22 @@ def chosen(path: Path, choices: Iterable[frozenset[Path]], new: Iterable[Conditi
         return path
     asked = frozenset(subject for ways in left for subject in subjects_of(ways))
     left += [ways for ways in choices if ways not in left and not asked.isdisjoint(subjects_of(ways))]
-    return (
-        path
-        if len(left) < 2 or fit(plain, sorted(map(in_order, left), key=lambda ways: (len(ways), [text for text, _ in ways])), [MAX_FITTED])
-        else None
-    )
+    if len(left) < 2 or _searching:
+        return path
+    ordered = sorted(map(in_order, left), key=lambda ways: (len(ways), [text for text, _ in ways]))
+    with searching():
+        return path if fit(plain, ordered, [MAX_FITTED]) else None
+
+
+@contextmanager
+def searching() -> Iterator[None]:
+    """A search for ways that go together, in which no other begins: each would try as many again."""
+    global _searching
+    _searching = True
+    try:
+        yield
+    finally:
+        _searching = False
 
 
 def in_order(ways: frozenset[Path]) -> tuple[tuple[str, Path], ...]:

@@ -170,9 +170,11 @@ def is_among(few: Iterable[Atom], many: Collection[Atom]) -> bool:
 
 def asked_of_every_run(entry: Entry, told: Path) -> Path:
     """The literals without which a program runs no model and trains nothing: whoever runs it for anything sees to them."""
-    if not entry.of(*WORK):
+    work = dict.fromkeys(event.path for event in entry.of(*WORK))
+    if not work:
         return EMPTY
-    return frozenset(literal for literal in told if not any(supposing(entry, way).of(*WORK) for way in opposites(frozenset({literal}))))
+    ways = {literal: opposites(frozenset({literal})) for literal in told}
+    return frozenset(one for one in told if not any(extend(path, way) is not None for way in ways[one] for path in work))
 
 
 def speaks_of(trace: Trace, literal: Condition, symbol: str) -> bool:

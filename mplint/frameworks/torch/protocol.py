@@ -1257,7 +1257,9 @@ def is_other_weight(factor: Atom) -> bool:
     return type(factor) is Unknown and SETTING.search(name := shown(factor.symbol)) is not None and not MAY_UNSCALE.search(name)
 
 
-SETTING = re.compile(r"(?:^|[^\w.])(?:\w*(?:cfg|config|conf|args|opts?|options|settings|hparams|hps?)|self\.(?:cfg|config|args|opts?|hparams))\.\w", re.I)
+SETTING = re.compile(
+    r"(?:^|[^\w.])(?:\w*(?:cfg|config|conf|args|opts?|options|settings|hparams|hps?)|self\.(?:cfg|config|args|opts?|hparams))\.\w", re.I
+)
 MAY_UNSCALE = re.compile(r"scal|inv|factor|coef|norm|clip", re.I)
 
 
