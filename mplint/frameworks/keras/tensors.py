@@ -752,6 +752,14 @@ def like(m: Machine, name: str, args: Args, place: Place) -> Value:
     return Tensor(found[0].dtypes, half=found[0].half, tags=frozenset({TF})) if found else unknown(name, place)
 
 
+@call("tensorflow.nn.fused_batch_norm")
+def fused_batch_norm(m: Machine, name: str, args: Args, place: Place) -> Value:
+    """What is normalized in the dtype of the input, and its mean and variance, which are float32 whatever the input is."""
+    found = gathered(m, args.get(0, "x"))
+    normalized = Tensor(found[0].dtypes, half=found[0].half, tags=frozenset({TF})) if found else unknown(name, place)
+    return Items((normalized, tensor(SINGLE), tensor(SINGLE)))
+
+
 @call("tensorflow.sequence_mask")
 def sequence_mask(m: Machine, name: str, args: Args, place: Place) -> Value:
     """A mask: of booleans unless a dtype is given."""
