@@ -235,6 +235,7 @@ LATE = "late in half at "  # beginning of a tag: where what became this was comp
 OF_NUMBERS = frozenset(  # losses whose target is numbers, which both of their arguments promote
     ["binarycrossentropywithlogits", "bcewithlogits", "mse", "l1", "smoothl1", "huber", "poissonnll", "softmargin", "multilabelsoftmargin"]
 )
+NARROW = frozenset({"huber", "softmargin"})  # those of them that give the dtype of their input, whatever the target is
 SHAPED = frozenset({"squeeze", "unsqueeze", "view", "reshape", "flatten", "float", "contiguous"})  # what keeps each value
 MAP = "feature map"  # tag: what a convolution over two or three dimensions gives, as long as they stand apart
 RESHAPED = frozenset(
@@ -567,11 +568,13 @@ class Operation:
         return any(ANY in t.dtypes for t in self.tensors) or any(True for _ in numbers)
 
     def may_be_promoted(self, late: Tensor) -> bool:
-        """Whether a loss of numbers is taken of something else of unknown dtype, as data have it, whose float32 it computes in."""
-        if late.half and late.half[0].by in MODEL_IN_HALF:
-            return False  # as its data are, as a rule
+        """Whether a loss of numbers is taken of something else in float32, or of unknown dtype, as data have it: it computes in float32."""
         others = [a for a in self.given[:2] if a is not late]
         name = short_of(self.name).lower().replace("_", "").removesuffix("loss")
+        if name in OF_NUMBERS - NARROW and any(type(a) is Tensor and a.dtypes <= {SINGLE, DOUBLE} for a in others):
+            return True
+        if late.half and late.half[0].by in MODEL_IN_HALF:
+            return False  # as its data are, as a rule
         open_ones = {ANY, INTEGER} if name.endswith("withlogits") else {ANY}  # which takes no integers: these are not what they seem
         unknown = any(type(a) is Unknown or (type(a) is Tensor and not open_ones.isdisjoint(a.dtypes) and not a.forward) for a in others)
         return unknown and name in OF_NUMBERS
