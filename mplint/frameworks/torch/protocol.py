@@ -1254,12 +1254,15 @@ def is_scale(value: Value) -> bool:
 
 def is_other_weight(factor: Atom) -> bool:
     """Whether something unknown is a setting by its name, and no loss scale: `1 / cfg.CENTER_LOSS_WEIGHT`."""
-    return type(factor) is Unknown and SETTING.search(name := shown(factor.symbol)) is not None and not MAY_UNSCALE.search(name)
+    if type(factor) is not Unknown or MAY_UNSCALE.search(name := shown(factor.symbol)):
+        return False
+    return SETTING.search(name) is not None or DECLARED.search(factor.symbol) is not None
 
 
 SETTING = re.compile(
     r"(?:^|[^\w.])(?:\w*(?:cfg|config|conf|args|opts?|options|settings|hparams|hps?)|self\.(?:cfg|config|args|opts?|hparams))\.\w", re.I
 )
+DECLARED = re.compile(r"(?:setting|option):")  # in what identifies a setting that the project declares
 MAY_UNSCALE = re.compile(r"scal|inv|factor|coef|norm|clip", re.I)
 
 
