@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from io import BufferedReader, BytesIO, RawIOBase
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+from typing import IO, TYPE_CHECKING, BinaryIO, NamedTuple
 from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 from mplint.graph.model import BITS, GraphError, ModelGraph, Weights
@@ -166,7 +167,7 @@ class MemberWeights(NamedTuple):
         yield from _arrays(self._inflate(_whole(size, self.dtype)), self.dtype, self.big_endian)
 
     def _inflate(self, size: int) -> Iterator[bytearray]:
-        with Archive(self.path) as archive, archive.zip.open(self.member) as stream:
+        with Archive(self.path) as archive, archive.unpacked(self.member) as stream:
             skipped = 0
             while skipped < self.offset:
                 skipped += len(stream.read(min(size, self.offset - skipped)) or self._short())
@@ -266,16 +267,22 @@ class Archive:
             raise GraphError(f"{name} claims {info.file_size >> 20} MiB; at most {limit >> 20} MiB are read")
         if info.file_size > 1 << 20 and info.file_size > MAX_RATIO * info.compress_size:
             raise GraphError(f"{name} is a zip bomb: {info.compress_size} bytes that claim to be {info.file_size}")
-        try:
-            with self.zip.open(info) as stream:
-                data = stream.read(limit + 1)
-        except OSError:
-            raise
-        except Exception as error:  # zlib.error, BadZipFile, EOFError, an encrypted member
-            raise GraphError(f"{name} can't be unpacked: {_plain(error)}") from None
+        with self.unpacked(name) as stream:
+            data = stream.read(limit + 1)
         if len(data) != info.file_size:
             raise GraphError(f"{name} holds {len(data)} bytes and claims {info.file_size}")
         return data
+
+    @contextmanager
+    def unpacked(self, name: str) -> Iterator[IO[bytes]]:
+        """The bytes of a member; raises GraphError where it is damaged, encrypted, or packed in a way that nobody knows."""
+        try:
+            with self.zip.open(name) as stream:
+                yield stream
+        except (GraphError, OSError):
+            raise
+        except Exception as error:  # zlib.error, BadZipFile, EOFError, RuntimeError, NotImplementedError
+            raise GraphError(f"{name} can't be unpacked: {_plain(error)}") from None
 
     def place(self, name: str) -> int | None:
         """Where an uncompressed member's bytes begin in the file; None where they are compressed."""

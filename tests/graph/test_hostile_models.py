@@ -80,6 +80,16 @@ def test_the_sound_files_are_read(name: str, tmp_path: Path) -> None:
     assert {node.compute_dtype for node in model.nodes()} <= {"float16"}
 
 
+@pytest.mark.parametrize(("place", "value"), [(8, 1), (10, 99)], ids=["encrypted", "packed in an unknown way"])
+def test_weights_that_cannot_be_unpacked_are_refused(place: int, value: int, tmp_path: Path) -> None:
+    content = bytearray(CONTENT["script.pt"])
+    at = -1
+    while not content[at + 46 :].startswith(b"own/data/0"):
+        at = content.index(b"PK\x01\x02", at + 1)  # the entries of its table of contents
+    content[at + place] = value
+    refused(tmp_path, "script.pt", bytes(content), "own/data/0 can't be unpacked")
+
+
 @pytest.mark.parametrize("name", FILES)
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
