@@ -64,7 +64,7 @@ FILES: dict[str, tuple[int, tuple[Row, ...]]] = {
     'shapes/xla_not_enabled.py': (4783, (('MP404', 'xla-not-enabled', 'INFO', ('set_global_policy', 'set_policy'), ('keras',), False, 'XlaNotEnabled', False, False, True, False),)),
     'training/backward_inside_autocast.py': (11002, (('MP305', 'backward-inside-autocast', 'WARNING', ('autocast',), ('torch',), False, 'BackwardInsideAutocast', False, False, True, False),)),
     'training/calls_in_order.py': (5028, ()),
-    'training/checkpoint_cases.py': (27112, ()),
+    'training/checkpoint_cases.py': (27184, ()),
     'training/clip_before_unscale.py': (21397, (('MP304', 'clip-before-unscale', 'ERROR', ('.scale(', 'manual_backward', 'scale_loss'), ('torch',), False, 'ClipBeforeUnscale', False, False, True, False),)),
     'training/double_loss_scaling.py': (13057, (('MP308', 'double-loss-scaling', 'ERROR', ('LossScaleOptimizer', 'dynamic_scale', '.scale('), ('keras', 'torch'), False, 'DoubleLossScaling', False, False, True, False),)),
     'training/gradient_penalty_unscaled.py': (12219, (('MP316', 'gradient-penalty-unscaled', 'WARNING', ('create_graph',), ('torch',), False, 'GradientPenaltyUnscaled', False, False, True, False),)),

@@ -244,7 +244,9 @@ def at_place(place: Place, cases: list[tuple[Event, Held, Stepped, Path]]) -> It
 def calls_from_elsewhere(event: Event, place: Place) -> Chain:
     """The calls that lead into the file of a saver from others, the innermost first."""
     outside = [call for called, call in pairwise((place, *reversed(event.calls))) if call.path not in (called.path, place.path)]
-    return tuple(Step(call, "this call saves it") for call in outside[:MOST_CALLS])
+    return tuple(
+        Step(call, "this call leads there" if number else "this call saves it") for number, call in enumerate(outside[:MOST_CALLS])
+    )
 
 
 MOST_CALLS = 2

@@ -368,3 +368,33 @@ trainer.fit(torch.load("module"), torch.load("data"))
 """
     (found,) = [finding for finding in check_text(text, "train.py") if finding.code == "MP109"]
     assert found.message.endswith(" when `--gpus` is `0` and `--half` is given")
+
+
+REPLICAS = """
+import torch
+
+
+def train(model, loader, optimizer):
+    if torch.cuda.device_count() > 1:
+        model = torch.nn.DataParallel(model)
+    for x, y in loader:
+        optimizer.zero_grad()
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            loss = 0
+{calls}
+        loss.backward()
+        optimizer.step()
+"""
+
+
+def test_of_many_ways_to_one_place_only_some_are_asked_for_what_has_no_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    from mplint.program import supposed
+    from mplint.rule import MAX_SETTLED
+
+    asked = []
+    settled = supposed.settled
+    monkeypatch.setattr(supposed, "settled", lambda *given: asked.append(given) or settled(*given))
+    calls = "\n".join("            loss = loss + torch.nn.functional.cross_entropy(model(x), y)" for _ in range(3 * MAX_SETTLED))
+    (found,) = [f for f in check_text(REPLICAS.format(calls=calls), "train.py", {}) if f.code == "MP112"]
+    assert found.location.line == 7
+    assert len(asked) == MAX_SETTLED
