@@ -208,6 +208,7 @@ class Rule:
 
     def __init__(self) -> None:
         self._settled: Counter[Place] = Counter()  # how often it has asked at a place which switches have no part
+        self._supposed: dict[int, tuple[Entry, dict[Place, list[Verdict]]]] = {}  # what it finds in an entry alone, by the identity of that
 
     def verdict(self, trace: Trace, entry: Entry, path: Path, place: Place, *evidence: Event | None) -> Verdict:
         """How sure it is that this mistake is made at a place: switches that have no part in it are left out.
@@ -242,6 +243,7 @@ class Rule:
         """
         found: dict[Location, list[tuple[int, Finding]]] = {}
         self._settled = Counter()
+        self._supposed.clear()
         for finding in self.check_program(trace):
             asked, self._weighed = self._weighed, ()
             if not asked or not all(verdict.dead for verdict in asked):
@@ -252,9 +254,20 @@ class Rule:
 
     def verdicts(self, trace: Trace, entry: Entry, place: Place) -> list[Verdict]:
         """The verdicts of what this rule finds at a place where nothing but this entry happens."""
-        alone = trace.alone(entry)
-        locations = {finding.location for finding in type(self)().in_program(alone)}
-        return [verdict for where, verdict in alone.told or () if where == place and alone.location(where) in locations]
+        from mplint.program.supposed import MAX_SUPPOSITIONS
+
+        known = self._supposed.get(id(entry))
+        if known is None:
+            if len(self._supposed) >= MAX_SUPPOSITIONS:
+                self._supposed.clear()
+            alone = trace.alone(entry)
+            locations = {finding.location for finding in type(self)().in_program(alone)}
+            told: dict[Place, list[Verdict]] = {}
+            for where, verdict in alone.told or ():
+                if alone.location(where) in locations:
+                    told.setdefault(where, []).append(verdict)
+            known = self._supposed[id(entry)] = entry, told
+        return known[1].get(place, [])
 
     @classmethod
     def option(cls, name: str, targets: Targets) -> int:

@@ -8,16 +8,17 @@ What puts half precision in force must still be so there: values that a run has 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
 from mplint.program.conditions import EMPTY, Condition, Path, extend
-from mplint.program.trace import Entry, Trace, possible
+from mplint.program.trace import Entry, Supposed, Trace, possible
 from mplint.program.values import Alternatives, Atom, Place
 from mplint.program.verdict import Verdict, base_of, constant_of, keys_in, parts_of, speaks_of_precision
 
 MAX_SUPPOSED = 12  # runs for one mistake
+MAX_SUPPOSITIONS = 32  # entries with what was supposed of them that are kept
 MAX_HELD = 64  # literals for which an entry's paths are kept
 
 CHOOSING = (  # events that choose the precision
@@ -71,7 +72,7 @@ def settled(trace: Trace, entry: Entry, path: Path, happens: Happens) -> Verdict
                 if supposed is None or not runs or not is_kept(choices, path, supposed, each=precise):
                     continue
                 runs -= 1
-                found = [other for other in happens(supposing(entry, supposed)) if other.symbols <= others and not other.dead]
+                found = [other for other in happens(supposition(trace, choices, supposed)) if other.symbols <= others and not other.dead]
                 joint = (with_demands(trace, rest, other, others) for other in found)
                 both = next((way for way in joint if way is not None), None)
                 if both is not None:
@@ -102,7 +103,8 @@ class Choices:
             values = event.data.values() if chooses else [event.data[name] for name in IN_FORCE if name in event.data]
             kind = event.kind if chooses else "in force"
             found[Choice(kind, event.place, event.path, tuple(value for value in values if type(value) is Alternatives))] = None
-        self.all = tuple(found)
+        self.by_kind = grouped(found, lambda choice: choice.kind)
+        self.by_place = grouped(found, lambda choice: (choice.kind, choice.place))
         self._known: dict[Path, Extended] = {}
 
     @classmethod
@@ -126,6 +128,14 @@ class Choices:
         return found
 
 
+def grouped(choices: Iterable[Choice], of: Callable[[Choice], Hashable]) -> tuple[tuple[Choice, ...], ...]:
+    """Choices by what they have in common."""
+    found: dict[Hashable, list[Choice]] = {}
+    for choice in choices:
+        found.setdefault(of(choice), []).append(choice)
+    return tuple(map(tuple, found.values()))
+
+
 class Extended(dict[Path, Path | None]):
     """What paths become with further literals."""
 
@@ -140,22 +150,30 @@ class Extended(dict[Path, Path | None]):
 
 def is_kept(choices: Choices, path: Path, supposed: Path, each: bool) -> bool:
     """Whether what chooses the precision on a path does so on another one as well: at each place where it is chosen, or one of a kind."""
-    lost: set[tuple[str, Place]] = set()
-    left: set[tuple[str, Place]] = set()
-    others: set[str] = set()
     before, after = choices.with_literals(path), choices.with_literals(supposed)
-    for kind, place, where, values in choices.all:
-        was, now = before[where], after[where]
-        if was is None:
-            if now is not None:
-                left.add((kind, place))
-                others.add(kind)
-        elif now is not None and (not values or is_among(open_in(values, was), open_in(values, now))):
-            others.add(kind)
-        else:
-            lost.add((kind, place))
-    lost -= left
-    return not lost if each else all(kind in others for kind, _ in lost)
+
+    def is_lost(choice: Choice) -> bool:
+        """Whether it happens on the one path, and on the other not, or otherwise."""
+        now = after[choice.path]
+        if now is not None and not choice.values:
+            return False
+        was = before[choice.path]
+        return was is not None and (now is None or not is_among(open_in(choice.values, was), open_in(choice.values, now)))
+
+    def is_there(choice: Choice) -> bool:
+        """Whether it happens on the other path as it does on the one, or only there."""
+        now = after[choice.path]
+        if now is None:
+            return False
+        return not choice.values or before[choice.path] is None or not is_lost(choice)
+
+    def comes_up(choice: Choice) -> bool:
+        """Whether it happens on the other path alone."""
+        return after[choice.path] is not None and before[choice.path] is None
+
+    if each:
+        return not any(any(map(is_lost, some)) and not any(map(comes_up, some)) for some in choices.by_place)
+    return all(any(map(is_there, some)) or not any(map(is_lost, some)) for some in choices.by_kind)
 
 
 def open_in(values: Iterable[Alternatives], path: Path) -> list[Atom]:
@@ -208,12 +226,20 @@ def opposites(told: Path) -> Iterator[Path]:
             yield frozenset({(key, not sense)})
 
 
-def supposing(entry: Entry, literals: Path) -> Entry:
-    """What happens in an entry where literals hold."""
-    events = []
-    paths = Extended(literals)
-    for event in entry.events:
-        path = paths[event.path]
-        if path is not None:
-            events.append(event._replace(path=path))
-    return replace(entry, events=events)
+def supposition(trace: Trace, choices: Choices, literals: Path) -> Entry:
+    """What happens in an entry where literals hold: the same one for all who suppose the same of it."""
+    known = trace.held.setdefault("suppositions", {})
+    assert isinstance(known, dict)
+    asked = id(choices.entry), literals
+    if asked not in known:
+        if len(known) >= MAX_SUPPOSITIONS:
+            known.clear()
+        known[asked] = supposing(choices.entry, literals, choices.with_literals(literals))
+    found = known[asked]
+    assert isinstance(found, Entry)
+    return found
+
+
+def supposing(entry: Entry, literals: Path, known: Extended | None = None) -> Entry:
+    """What happens in an entry where literals hold; `known` holds what paths become with them."""
+    return replace(entry, events=Supposed(entry, Extended(literals) if known is None else known))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar, overload
 
 from mplint.findings import Location, Span
 from mplint.program.conditions import Condition, Path, extend
@@ -91,6 +91,8 @@ class Entry:
     def of(self, *kinds: str) -> tuple[Event, ...]:
         """The events of some kinds, in order."""
         events = self.events
+        if type(events) is Supposed:
+            return events.of(*kinds)
         if self.counted is not events or self.count != len(events):
             self.counted, self.count = events, len(events)
             by_kind: dict[str, list[Event]] = {}
@@ -102,6 +104,59 @@ class Entry:
             some = len(kinds) > 1 and any((kind,) in self.by_kinds for kind in kinds)
             found = self.by_kinds[kinds] = tuple(event for event in events if event.kind in kinds) if some else ()
         return found
+
+
+class Supposed(Sequence[Event]):
+    """The events of an entry on paths with further conditions, without those that can't happen there: each worked out when it is asked for.
+
+    `paths` tells what a path becomes, None where it can't be taken.
+    """
+
+    __slots__ = ("_all", "_made", "_of", "entry", "paths")
+
+    def __init__(self, entry: Entry, paths: Mapping[Path, Path | None]) -> None:
+        self.entry, self.paths = entry, paths
+        self._made: dict[int, Event] = {}  # by the identity of the entry's own, so that each is one object
+        self._of: dict[tuple[str, ...], tuple[Event, ...]] = {}
+        self._all: tuple[Event, ...] | None = None
+
+    def of(self, *kinds: str) -> tuple[Event, ...]:
+        """Those of some kinds, in order."""
+        found = self._of.get(kinds)
+        if found is None:
+            found = self._of[kinds] = self._with_paths(self.entry.of(*kinds))
+        return found
+
+    def every(self) -> tuple[Event, ...]:
+        """All of them."""
+        if self._all is None:
+            self._all = self._with_paths(self.entry.events)
+        return self._all
+
+    def __len__(self) -> int:
+        return len(self.every())
+
+    @overload
+    def __getitem__(self, at: int) -> Event: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Event]: ...
+    def __getitem__(self, at: int | slice) -> Event | Sequence[Event]:
+        return self.every()[at]
+
+    def __iter__(self) -> Iterator[Event]:
+        return iter(self.every())
+
+    def _with_paths(self, events: Iterable[Event]) -> tuple[Event, ...]:
+        """Events on their further paths."""
+        found = []
+        for event in events:
+            path = self.paths[event.path]
+            if path is not None:
+                made = self._made.get(id(event))
+                if made is None:
+                    made = self._made[id(event)] = event._replace(path=path)
+                found.append(made)
+        return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
