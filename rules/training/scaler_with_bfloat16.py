@@ -294,9 +294,9 @@ def named_bfloat16(path: Path, own: Path) -> Iterator[tuple[str, bool]]:
 
 
 def either_half(path: Path) -> str | None:
-    """The flag for bfloat16 that suffices for a path as well as one for float16 does: `fp16 or bf16`."""
+    """The flag for bfloat16 that suffices for a path as well as one for float16 does: `fp16 or bf16`, and nothing asks which."""
     for key, sense in path:
-        if key[0] != "all" or sense:
+        if key[0] != "all" or sense or any((inner, not off) in path for inner, off in key[1]):
             continue
         flags = sorted(shown_symbol(k[1]) for k, off in key[1] if k[0] == "true" and not off and len(k) == 2)
         kinds = {flag: words_of(flag.rpartition(".")[2].replace("_", " ")) for flag in flags}
