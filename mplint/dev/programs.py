@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 
 from mplint.engine.discovery import discover
 from mplint.engine.prefilter import key_of
@@ -11,6 +12,9 @@ from mplint.engine.tracing import Programs, deep_stack, project_root, traced
 from mplint.errors import UsageError
 from mplint.program.machine import Recorder
 from mplint.program.trace import Trace
+from mplint.python.document import InputError
+from mplint.python.imports import imported, search_folders
+from mplint.python.parse import parse
 from mplint.python.suffixes import PROGRAMS
 
 
@@ -35,8 +39,16 @@ def programs_around(file: str, root: str | None, given: Mapping[str, bytes] = {}
 
 
 def programs_of(paths: Iterable[str], given: Mapping[str, bytes] = {}) -> Programs:
-    """Programs by path; `given` are texts that stand for what lies on disk."""
-    return Programs({key_of(path): path for path in paths}, lambda path: given[path] if path in given else read(path))
+    """Programs by path, with what they import; `given` are texts that stand for what lies on disk."""
+    found = Programs({key_of(path): path for path in paths}, lambda path: given[path] if path in given else read(path))
+    for path in found.given:
+        with suppress(OSError, InputError):
+            document = found.loaded(path)
+            tree = parse(document)
+            found.imports[path] = imported(tree, document.text, path)
+            if folders := search_folders(tree, document.text, path):
+                found.folders[path] = folders
+    return found
 
 
 def read(path: str) -> bytes:

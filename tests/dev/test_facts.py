@@ -110,3 +110,12 @@ def test_both_comparisons_of_a_chain_stand_in_their_line(project: Path) -> None:
     chained = TRAIN.replace("    scaler.scale(loss)", "    if 0 < args.amp < 2:\n        print(loss.shape)\n    scaler.scale(loss)")
     (project / "train.py").write_text(chained)
     assert "0 < args.amp < 2" in text_of(facts("train.py", None))
+
+
+def test_scripts_that_lead_to_a_program_are_run(tmp_path: Path) -> None:
+    (tmp_path / "region.py").write_text(
+        'import torch\n\n\ndef share(x):\n    with torch.autocast("cuda", dtype=torch.float16):\n        return x @ x.T\n'
+    )
+    (tmp_path / "run.py").write_text("import torch\n\nfrom region import share\n\nprint(share(torch.ones(8, 8, device='cuda')))\n")
+    found = facts(str(tmp_path / "region.py"), str(tmp_path))
+    assert [entry.script for entry in found.entries] == [True]
