@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 from mplint.configs.hydra import FOLDERS_UP, MAX_DEPTH, Listed, Reader, Tree, merge, near, text_of
 from mplint.configs.hydra import Value as Given
+from mplint.frameworks.filepaths import KIND as PATH
+from mplint.frameworks.filepaths import program_of, spelled
 from mplint.frameworks.options.classes import open_instance
 from mplint.frameworks.options.namespaces import KIND, filled, leaf, namespace, put
 from mplint.frameworks.vocabulary import Vocabulary
@@ -93,6 +95,9 @@ def load(m: Machine, path: Value | None, place: Place, name: str = "") -> Object
     atom = next(iter(atoms(path))) if path is not None else None
     if type(atom) is Object and atom.kind == "file":
         return load(m, m.read(atom.id, "#path"), place, name)
+    own = spelled(atom, os.path.dirname(place.path)) if program_of(atom) is not None else None
+    if own is not None:
+        atom = Constant(own)
     if type(atom) is Unknown and (switch := m.switches.get(atom.symbol)) is not None:
         if switch.default in (None, NONE) and switch.kind == "option":
             return offered(m, place, name)
@@ -332,6 +337,11 @@ def open_file(m: Machine, name: str, args: Args, place: Place) -> Value:
     return made
 
 
+@vocabulary.method(PATH, "open", "read_text", "read_bytes")
+def open_path(m: Machine, receiver: Object, name: str, args: Args, place: Place) -> Value:
+    return open_file(m, name, Args((receiver,)), place)
+
+
 @vocabulary.method("file")
 def of_file(m: Machine, receiver: Object, name: str, args: Args, place: Place) -> Value:
     """The methods of a file, and of the text that stands for it."""
@@ -366,16 +376,18 @@ vocabulary.decorators.append(with_configuration)
 
 def composed(m: Machine, folder: Value | None, name: Value | None, place: Place) -> Object:
     """What hydra composes: the project's files, a class that the program has registered, or settings that nobody knows."""
+    home = os.path.dirname(place.path)
+    below = spelled(folder, home)
     if type(name) is Constant and isinstance(name.value, str):
-        if type(folder) is Constant and isinstance(folder.value, str):
-            tree = read_by_hydra(m, os.path.dirname(place.path), folder.value, name.value)
+        if below is not None:
+            tree = read_by_hydra(m, home, below, name.value)
             if tree is not None:
-                return section(m, tree, "", f"{folder.value}/{name.value}", place)
+                return section(m, tree, "", f"{below}/{name.value}", place)
         registered = m.read(STORE, name.value.removesuffix(".yaml"))
         if type(registered) is Class:
             return open_instance(m, registered, place)
-    elif name in (None, NONE) and type(folder) is Constant and isinstance(folder.value, str):
-        offering = offered_by_hydra(m, folder.value, place)
+    elif name in (None, NONE) and below is not None:
+        offering = offered_by_hydra(m, below, place)
         if offering is not None:
             return offering
     return root(m, "cfg", f"{place.path}:{place.position}", place)
