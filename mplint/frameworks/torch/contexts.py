@@ -133,10 +133,10 @@ def regions(found: Trace, packages: Packages) -> list[Region]:
             given = event.data["dtypes"] if not packages.give(event.data["model"]) else None
             for guards, letter in given if isinstance(given, tuple) else ():
                 both = extend(event.path, guards)
-                if letter == HALF and both is not None:
+                if letter in (HALF, BFLOAT) and both is not None:
                     title = str(event.data["title"])
-                    way, region = entered_by(found, event, title, both)
-                    rank = (0, False, False, len(way), not entry.script, number)
+                    way, region = entered_by(found, event, title, both, letter)
+                    rank = (RANKS[letter], False, False, len(way), not entry.script, number)
                     one = Region(region, event.place, way, rank, trainer=title, begun=begun(entry, event))
                     shapes = prepared_shapes(entry, event.data["trainer"], packages)
                     result += [one] if shapes is None else [replace(one, shape=shape) for shape in shapes]
@@ -160,14 +160,14 @@ def kind_of(shown: str) -> str:
     return "a model" if MODEL.search(shown) else "a module"
 
 
-def entered_by(found: Trace, event: Event, title: str, path: Path) -> tuple[Path, Autocast]:
-    """What a trainer computes in float16 by, and its path: apex by patching torch at the level O1, where it may be given that.
+def entered_by(found: Trace, event: Event, title: str, path: Path, letter: str) -> tuple[Path, Autocast]:
+    """What a trainer computes in half precision by, and its path: apex by patching torch at the level O1, where it may be given that.
 
     At its other levels it refuses nothing, and a model's weights are as half as what they meet.
     """
     by_apex = title == "apex"
-    step = Step(event.place, f"{'apex computes in' if by_apex else COMPUTES} float16", By.APEX if by_apex else None)
-    region = Autocast("cuda", HALF, (step,))
+    step = Step(event.place, f"{'apex computes in' if by_apex else COMPUTES} {DTYPE_NAMES[letter]}", By.APEX if by_apex else None)
+    region = Autocast("cuda", letter, (step,))
     if title != "apex":
         return path, region
     patched = with_level(found, event.data["precision"], path, "O1")  # type: ignore[arg-type]
