@@ -102,6 +102,7 @@ WHOLE = r"(?:^|_)(?:(?:id|mask|label|target|length|len|token|pos|position|time|t
 COUNTS = re.compile(WHOLE + "(?:_|$)", re.I)
 NAMES_WHOLE = re.compile(WHOLE + "$", re.I)
 CHANNELS = re.compile(r"dim|head|freq|chan|layer|batch|bucket|bins|group|width|hidden|embed|rank|class|expert|query|queries|num_n|level")
+OF_SEQUENCE = re.compile(r"^.*\.(?=(?:shape\[(?:1|-2)\]|size\((?:1|-2)\))$)", re.S)  # whose length it is that a sequence has, as a rule
 REDUCTIONS = frozenset({"mean", "var", "std", "var_mean", "std_mean", "nanmean"})
 BLENDS = frozenset({"add", "radd", "sub", "rsub", "mul", "rmul"})
 SAME_TENSOR = frozenset({"data", "T", "mT", "H", "mH", "real", "detach"})
@@ -661,7 +662,7 @@ class Operation:
             return False
         if all((number_of(a) or 0) <= EXACT for a in given if type(a) is Constant) and all(type(a) is Constant for a in given):
             return False
-        shown = [a.symbol.partition(IDENTITY)[0].lower() for a in given if type(a) is Unknown]
+        shown = [OF_SEQUENCE.sub("", a.symbol.partition(IDENTITY)[0].lower()) for a in given if type(a) is Unknown]
         return not any(CHANNELS.search(text) or ALONG_MAP.search(text) for text in shown)
 
     def argument(self, index: int, name: str = "") -> Atom | None:
