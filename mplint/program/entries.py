@@ -91,6 +91,11 @@ def trace(
     return found
 
 
+def is_of_instance(callee: str, functions: set[str]) -> bool:
+    """Whether what is called may be an instance: no class, and no function of the project has its name."""
+    return callee[:1].islower() and callee not in functions
+
+
 def unset(m: Machine, turned: frozenset[str], offered: Callable[[str], bool] | None) -> frozenset[str]:
     """The switches that stay at their defaults: parameters whose functions the project calls, and which no call gives another value,
     unless others call these functions as well, and what the machine, or the version of a package, decides.
@@ -109,7 +114,8 @@ def turned(m: Machine, project: Project) -> frozenset[str]:
     """The switches of parameters that some call of the project gives another value than the default, or names.
 
     A call that passes a parameter on, `f(x=x)`, gives what its own callers give; so does one that passes on keywords, `f(**kwargs)`, which
-    nobody knows where no call is known of what it stands in.
+    nobody knows where no call is known of what it stands in. What is given to something that no function of the project is called like,
+    `self.model(x, penalty=True)`, may be given to any `forward`.
     """
     found = {s for s in m.parameters if s in m.given}
     found.update(to for of, to in (given for given in m.given if type(given) is tuple) if type(of) is Code and of not in m.callers)
@@ -125,12 +131,15 @@ def turned(m: Machine, project: Project) -> frozenset[str]:
             keyword, _, value = argument.partition("=")
             if bracket and value:
                 keywords.setdefault(keyword, {}).setdefault(callee, set()).add(value)
+    functions = {code.name for code in m.parameters.values()}
     for symbol, code in m.parameters.items():
         switch = m.switches[symbol]
         calls = keywords.get(switch.name, {})
         untold = {PASSED_ON, repr(switch.default.value) if type(switch.default) is Constant else ""}
         by_value = {callee for callee, values in calls.items() if not values <= untold}
         callees = calls.keys() if by_value else by_value
+        if code.name == "forward" and any(is_of_instance(callee, functions) for callee in by_value):
+            found.add(symbol)
         if code.name in callees or (code.name == "__init__" and any(c[:1].isupper() or c == "cls" for c in callees)):
             found.add(symbol)
     return frozenset(found)
