@@ -90,7 +90,8 @@ class Defines:
             return False, False
         name = re.escape(self.name.encode())
         method = rb"\bdef[ \t]+" + name + rb"[ \t]*\("
-        attribute = rb"\." + name + rb"(?:[ \t]*,[^\n=()]*)?[ \t]*(?::[^\n=]*)?=(?!=)|^[ \t]+" + name + rb"[ \t]*[:=]"
+        taken = rb"(?![^\n#]*\." + name + rb"[ \t]*(?:#|$))"  # a variable that holds the same member of something
+        attribute = rb"\." + name + rb"(?:[ \t]*,[^\n=()]*)?[ \t]*(?::[^\n=]*)?=(?!=)|^[ \t]+" + name + rb"[ \t]*[:=]" + taken
         return re.search(method, data) is not None, re.search(attribute, data, re.M) is not None
 
 
@@ -149,8 +150,16 @@ class Candidates:
         if program is None and called == "forward":
             return None
         files = sorted(program if program is not None else (path for path in self.project.paths if not is_test_path(path)))
-        holding = [path for path in files if any(shape.fits(parameters) for _, parameters in self.methods_of(path, called))]
+        fitting = {path: {cls for cls, parameters in self.methods_of(path, called) if shape.fits(parameters)} for path in files}
+        holding = [path for path in files if fitting[path]]
+        if program is not None and any(self.takes_parts(path, fitting[path]) for path in holding):
+            return self.unless_by_name(set(files))  # whoever makes it gives it modules of other files
         return self.unless_by_name(self.project.graph.below(holding))
+
+    def takes_parts(self, path: str, names: set[str]) -> bool:
+        """Whether one of some classes of a file is given what makes a part of it: `self.field = field(width)`."""
+        ir = self.project.ir(path)
+        return any(cls[0] == "class" and cls[2] in names and makes_given(cls) for cls in definitions(ir[1])) if ir is not None else False
 
     def taking(self, shape: Shape) -> frozenset[tuple[str, str]]:
         """The classes that a call fits, by path and name."""
@@ -277,6 +286,18 @@ class Candidates:
             meant = {id(cls): {name, *put_in_place(cls, name)} for cls in classes}
             self.forwards[path, name] = tuple((cls[2], method[3]) for cls, method in methods if method[2] in meant[id(cls)])
         return self.forwards[path, name]
+
+
+def makes_given(cls: IR) -> bool:
+    """Whether the constructor of a class calls one of its parameters, and keeps what that makes."""
+    for method in (s[2] for s in cls[6] if s[0] == "define" and s[2][2] == "__init__"):
+        own = {name for name, _, _, _ in method[3][1:]}
+        for part in parts(method[4], "assign"):
+            value = part[3]
+            called = value[2] if value[0] == "call" else value
+            if called is not value and called[0] == "name" and called[2] in own and any(t[0] == "attribute" for t in part[2]):
+                return True
+    return False
 
 
 def put_in_place(cls: IR, name: str, trained: bool | None = None) -> tuple[str, ...]:
