@@ -6,6 +6,7 @@ import re
 from itertools import product
 from typing import NamedTuple
 
+from mplint.frameworks.options.names import spelled
 from mplint.frameworks.releases import pinned_below
 from mplint.frameworks.torch.protocol import dtype_of, map_value
 from mplint.frameworks.trainers.weights import (
@@ -134,6 +135,7 @@ def made_model(m: Machine, name: str, args: Args, place: Place) -> Value:
     pipeline = "Pipeline" in last
     made = Object(("model", m.identity(place)), "pipeline" if pipeline else "model", name, place)
     asked = args.named.get("torch_dtype", args.named.get("dtype"))
+    asked = spelled(m, asked) if asked is not None else None
     m.write(made.id, "@weights", loaded_weights(asked, quantized(args), args.opaque, place))
     m.emit("model loaded", place, model=made, name=name, dtype=asked, args=args)
     if pipeline:
