@@ -78,7 +78,7 @@ def found(
     """The events of a kind that are `wanted`, one a place: the surest, training before what only runs a model.
     What it takes is what it takes at least on any of its ways: a run that ends early does not come to all of them.
 
-    Those under a test of the dtype are left out; `callers`: those are not that only users of a library meet. `where`: the place that
+    Those under a test of the dtype are left out, and those that no settings lead to; `callers`: those are not that only users of a library meet. `where`: the place that
     an event is told at, if it is not its own.
     """
     best: dict[tuple[Place, object], tuple[tuple[object, ...], Found]] = {}
@@ -96,6 +96,8 @@ def found(
             if is_skipped_in_training(trace, entry, event):
                 continue
             verdict = trace.verdict(entry, event.path)
+            if verdict.dead:
+                continue  # no settings lead there
             idle = not any(event.calls[: len(way)] == way for way in ways)
             given = bool(entry.context) + (entry.context == CALLERS)
             rank = (given, len(verdict.switches), not entry.script, idle, len(event.calls), number)
