@@ -42,6 +42,7 @@ from mplint.program.values import (
 vocabulary = Vocabulary()
 
 FUNCTIONS = ("torch.autograd.Function", "torch.autograd.function.Function")
+FLOATING = frozenset({"float16", "half", "bfloat16", "float32", "float", "float64", "double"})  # names of dtypes
 RUNNING = "own function"  # the slot of the Function whose forward is running
 vocabulary.defaults[RUNNING] = NONE
 
@@ -152,7 +153,8 @@ def applied(m: Machine, cls: Class, args: Args, place: Place) -> Value | None:
         callee = callee.callee
     setup = class_member(m, cls, "setup_context")
     outer = m.state(RUNNING)
-    m.set_state(RUNNING, State((cls, Place(forward.path, forward.place) if forward is not None else place, has_custom_fwd(callee))))
+    told = Place(forward.path, forward.place) if forward is not None else place
+    m.set_state(RUNNING, State((cls, told, has_custom_fwd(callee), forward is not None and checks_dtypes(forward.body))))
     result = bounded(m, callee, given if setup is not None else given.shifted(context), place)
     m.set_state(RUNNING, outer)
     if result is None:
@@ -226,7 +228,9 @@ def kernel_called(m: Machine, atom: Atom, args: Args, place: Place) -> Value | N
     given = next((a for value in args.all() for _, a in under(value, m.path) if is_surely_half(a)), None) if both else None
     lacks = given is not None and lacks_half(m.project, place.path, kernel_name(atom))
     if lacks or not both:
-        function, forward, decorated = running.data
+        function, forward, decorated, checked = running.data
+        if checked:
+            return None
         m.emit(
             "kernel called",
             place,
@@ -239,6 +243,32 @@ def kernel_called(m: Machine, atom: Atom, args: Args, place: Place) -> Value | N
             lacks=lacks,
         )
     return None
+
+
+def checks_dtypes(ir: object) -> bool:
+    """Whether lowered code asserts something of dtypes, or raises after a test of them: then nothing that it did not mean goes on."""
+    if not isinstance(ir, tuple):
+        return False
+    if ir[:1] == ("assert",):
+        return asks_for_dtype(ir[2])
+    if ir[:1] == ("if",) and len(ir) > 3 and isinstance(ir[3], tuple) and any(part[:1] == ("raise",) for part in ir[3]):
+        return asks_for_dtype(ir[2])
+    return any(checks_dtypes(part) for part in ir)
+
+
+def asks_for_dtype(ir: object) -> bool:
+    """Whether an expression asks for a floating dtype, or compares those of two tensors."""
+    names = list(attributes_in(ir))
+    return "dtype" in names and (names.count("dtype") > 1 or not FLOATING.isdisjoint(names))
+
+
+def attributes_in(ir: object) -> Iterator[str]:
+    """The names of the attributes that an expression reads."""
+    if isinstance(ir, tuple):
+        if ir[:1] == ("attribute",):
+            yield str(ir[-1])
+        for part in ir:
+            yield from attributes_in(part)
 
 
 def kernel_name(atom: Atom) -> str:
