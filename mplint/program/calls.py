@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from mplint.limits import FLOAT16_MAX, FLOAT16_SMALLEST_NORMAL
 from mplint.program.expressions import (
     FILLED,
     NOT_ENTERED,
@@ -23,6 +24,7 @@ from mplint.program.expressions import (
 )
 from mplint.program.lower import GENERATOR, IR, NESTS
 from mplint.program.machine import IDENTITY, MAX_DEPTH, Args, Frame, Machine, Switch, derived
+from mplint.program.replaced import is_replaced
 from mplint.program.store import join, under
 from mplint.program.values import (
     MANY,
@@ -502,7 +504,10 @@ def default_value(m: Machine, function: Function, default: IR) -> Value:
 
 
 def optional(m: Machine, function: Function, name: str, default: IR) -> Value:
-    """A parameter with a default that somebody unknown may give: flags, names, None, 0 and {} stay open, the rest is the default."""
+    """A parameter with a default that somebody unknown may give: flags, names, None, 0 and {} stay open, the rest is the default.
+
+    One that every call of the project gives a value is open as well.
+    """
     if default[0] == "dict" and not default[2]:
         symbol = symbol_of_parameter(function, name)
         made = Object(("given", symbol), "dict", "builtins.dict", Place(function.code.path, default[1]))
@@ -514,7 +519,16 @@ def optional(m: Machine, function: Function, name: str, default: IR) -> Value:
         m.switches.setdefault(symbol, Switch(name, value, Place(function.code.path, default[1]), "parameter"))
         m.parameters.setdefault(symbol, function.code)
         return Unknown(symbol)
+    if matters(value) and is_replaced(m.project, function, name):
+        return Unknown(symbol_of_parameter(function, name))
     return value
+
+
+def matters(value: Value) -> bool:
+    """Whether a default is a dtype, or a number that half precision loses or does not hold: what mistakes are told by."""
+    if type(value) is Constant and type(value.value) is float:
+        return not FLOAT16_SMALLEST_NORMAL <= abs(value.value) <= FLOAT16_MAX
+    return type(value) in (DType, External)
 
 
 def symbol_of_parameter(function: Function, name: str) -> str:

@@ -78,8 +78,8 @@ def found(
     """The events of a kind that are `wanted`, one a place: the surest, training before what only runs a model.
     What it takes is what it takes at least on any of its ways: a run that ends early does not come to all of them.
 
-    Those under a test of the dtype are left out, and those that no settings lead to; `callers`: those are not that only users of a library meet. `where`: the place that
-    an event is told at, if it is not its own.
+    Those under a test of the dtype are left out, and those that no settings lead to; `callers`: those are not that only users of a
+    library meet. `where`: the place that an event is told at, if it is not its own.
     """
     best: dict[tuple[Place, object], tuple[tuple[object, ...], Found]] = {}
     all_ways: dict[tuple[Place, object], list[Verdict]] = {}
