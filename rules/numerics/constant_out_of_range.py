@@ -187,7 +187,7 @@ class ConstantOutOfRange(Rule):
                 why=f"The largest finite {dtype} is {'3.39e38' if bfloat else '65504'}; {shown} is beyond it.",
                 help="use the tensor's own `x.dtype.min` (or -3e4), select with `where` instead of multiplying, or mask in float32",
                 severity=Severity.ERROR if op == "*" else Severity.WARNING,
-                confidence=programs(trace).sureness(place.path) if followed else item.confidence,
+                confidence=programs(trace).sureness(place.path, item.entry) if followed else item.confidence,
                 steps=(*programs(trace).told(place.path, tensor), *item.chain(tensor)),
                 fix=keras_fix(trace, event.place, place, value),
             )

@@ -384,7 +384,7 @@ def sureness(trace: Trace, items: Sequence[half.Found], first: half.Found) -> Co
     tensor = first.event.data["tensor"]
     followed = isinstance(tensor, Tensor) and tensor.dtypes == {COMPUTE}
     if followed:
-        return programs(trace).sureness(first.event.place.path)
+        return programs(trace).sureness(first.event.place.path, first.entry)
     return first.confidence.at_most(Confidence.MEDIUM) if untold(trace, first.event.path) else first.confidence
 
 

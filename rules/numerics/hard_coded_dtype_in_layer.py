@@ -157,7 +157,7 @@ class HardCodedDtypeInLayer(Rule):
             why="TensorFlow raises where a half and a float tensor meet: the layer cannot run under a mixed precision policy.",
             help="make it in `self.compute_dtype`, or cast the whole calculation to float32 and its result back",
             severity=Severity.INFO if is_test_path(place.path) else None,
-            confidence=Confidence.HIGH if sure else known.sureness(event.place.path) if letter == COMPUTE else Confidence.MEDIUM,
+            confidence=Confidence.HIGH if sure else known.sureness(event.place.path, entry) if letter == COMPUTE else Confidence.MEDIUM,
             steps=(
                 *known.told(event.place.path, low),
                 *low.half,
@@ -186,7 +186,7 @@ class HardCodedDtypeInLayer(Rule):
                     why="the layer gives it out: what it gives is float32 beside half tensors, and TensorFlow raises where the two meet.",
                     help="make it in the dtype of the layer's input, or in `self.compute_dtype`",
                     severity=Severity.INFO if is_test_path(source.place.path) else None,
-                    confidence=programs(trace).sureness(source.place.path),
+                    confidence=programs(trace).sureness(source.place.path, entry),
                 )
 
     def too_late(self, trace: Trace, entry: Entry) -> Iterator[Finding]:

@@ -242,17 +242,25 @@ class Programs:
             self.spoken[root] = next(signs, None) or said_in_texts(self.project, root)
         return self.spoken[root]
 
-    def sureness(self, path: str) -> Confidence:
-        """How sure it is that what follows the policy in a file meets half precision.
+    def sureness(self, path: str, entry: Entry | None = None) -> Confidence:
+        """How sure it is that what follows the policy in a file meets half precision; `entry`: what it was met in.
 
         Low where the half policies of the project are set elsewhere, or where it sets none, nor follows the one that is set: that users
-        run this in half precision is a guess.
+        run this in half precision is a guess. So it is where nothing makes the layer, though programs of the project set a half policy.
         """
+        if entry is not None and self.is_idle(entry):
+            return Confidence.LOW
         if path not in self.sure:
             set_here = (policy for policy in self.policies if self.is_live(policy) and self.is_beside(policy, path))
             met = any(set_here) if self.policies else self.follows(path)
             self.sure[path] = Confidence.MEDIUM if met else Confidence.LOW
         return self.sure[path]
+
+    def is_idle(self, entry: Entry) -> bool:
+        """Whether an entry begins with what none of the project's programs comes to, some of which set a half policy."""
+        if entry.script or not self.setting or self.is_library(entry.path):
+            return False
+        return self.running.programs(entry.path, entry.name) == frozenset()
 
     def is_live(self, policy: Policy) -> bool:
         """Whether somebody may set a policy: a parameter that decides it is given by some call, or by users of a library."""
