@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 
@@ -142,7 +143,7 @@ class IntegersInHalf(Rule):
             for item in half.found(trace, kind):
                 tensor = item.event.data["tensor"]
                 assert isinstance(tensor, Tensor)
-                if item.event.place in told:
+                if item.event.place in told or (what == "time steps" and is_share(trace, item.event.place)):
                     continue
                 told.add(item.event.place)
                 dtype = DTYPE_NAMES[next(iter(tensor.dtypes & {HALF, BFLOAT}), HALF)]
@@ -216,8 +217,31 @@ def sureness(trace: Trace, item: half.Found) -> Confidence:
     """How sure a finding is: of a layer that follows the policy as its program is, and not at all where only callers choose half."""
     tensor = item.event.data["tensor"]
     if isinstance(tensor, Tensor) and COMPUTE in tensor.dtypes:
-        return programs(trace).sureness(item.event.place.path)
+        return programs(trace).sureness(item.event.place.path, item.entry)
     return Confidence.LOW if item.entry.context == CALLERS else item.confidence
+
+
+def is_share(trace: Trace, place: Place) -> bool:
+    """Whether the function around a cast only goes on with shares of what it gives: a model that takes half takes no more of these."""
+    file, node = trace.node(place) or (None, None)
+    if file is None or not isinstance(node, ast.expr):
+        return False
+    parents = file.syntax.parents
+    uses: list[ast.AST] = [node]
+    match parents.get(node):
+        case ast.Assign(targets=[ast.Name(id=name)]):
+            function = file.syntax.function(node)
+            uses = [n for n in file.syntax.all(ast.Name) if n.id == name and isinstance(n.ctx, ast.Load) and n.lineno >= node.lineno]
+            uses = [use for use in uses if file.syntax.function(use) is function]
+    return bool(uses) and all(is_divided(parents.get(use), use) for use in uses)
+
+
+def is_divided(node: ast.AST | None, part: ast.AST) -> bool:
+    """Whether an expression divides a part of it by a number."""
+    match node:
+        case ast.BinOp(left=left, op=ast.Div(), right=ast.Constant(value=int() | float() as number)):
+            return left is part and number > 1
+    return False
 
 
 def line_of(place: Place) -> tuple[str, int]:
