@@ -19,7 +19,7 @@ from mplint.program.trace import Entry, Trace, tensors_of
 from mplint.program.values import BFLOAT, DTYPE_NAMES, HALF, SINGLE, TRUE, Autocast, By, Chain, Place, Step, Tensor
 from mplint.python.arguments import quoted, set_keyword
 from mplint.python.document import is_test_path
-from mplint.python.syntax import FUNCTIONS, argument
+from mplint.python.syntax import FUNCTIONS, argument, last_name
 from mplint.recipes.float32 import float32_tensor
 from mplint.rule import Consequence, Rule
 
@@ -249,6 +249,7 @@ class UnstableOpInHalf(Rule):
 
     def refused(self, trace: Trace) -> Iterator[Finding]:
         """Operations that have no kernel for the half tensors which they get."""
+        told: set[tuple[str, ast.AST | None]] = set()
         for item in half.found(trace, "no half kernel"):
             event = item.event
             tensor, name, what = event.data["tensor"], str(event.data["name"]), str(event.data["what"])
@@ -256,8 +257,13 @@ class UnstableOpInHalf(Rule):
                 continue
             dtype = "bfloat16" if tensor.dtypes == {BFLOAT} else "float16"
             sized = what == "transform" and dtype == "float16"
-            if sized and prepares_half(trace, event.place):
+            if sized and (prepares_half(trace, event.place) or any(makes_powers_of_two(trace, at) for at in (event.place, *event.calls))):
                 continue
+            function = (event.place.path, function_around(trace, event.place))
+            if sized and function in told and function[1] is not None:
+                continue  # what computes the spectra of several things is mended once
+            if sized:
+                told.add(function)
             raises = " and raises on CUDA unless each size is a power of two" if sized else ", for which it has no kernel, and raises"
             yield self.at(
                 trace,
@@ -464,10 +470,37 @@ def is_chosen_by_dtype(trace: Trace, cast: Place) -> bool:
 
 def prepares_half(trace: Trace, place: Place) -> bool:
     """Whether the function around a place asks for the dtype of a tensor, as one does that pads to a size which half precision takes."""
-    file, node = trace.node(place) or (None, None)
-    function = file.syntax.function(node) if file is not None and node is not None else None
+    function = function_around(trace, place)
     tests = (part.test for part in ast.walk(function) if isinstance(part, ast.If | ast.IfExp)) if function is not None else ()
     return any(".dtype" in ast.unparse(test) for test in tests)
+
+
+def makes_powers_of_two(trace: Trace, place: Place) -> bool:
+    """Whether the function around a place computes the next power of two, as one does that pads to it."""
+    function = function_around(trace, place)
+    parts = list(ast.walk(function)) if function is not None else []
+    if not any(last_name(part.func) in LOGARITHMS_OF_TWO for part in parts if isinstance(part, ast.Call)):
+        return False
+    return any(is_power_of_two(part) for part in parts)
+
+
+def is_power_of_two(node: ast.AST) -> bool:
+    """Whether an expression is a power of two by how it is written: `2 ** n`, `pow(2, n)`, `1 << n`."""
+    match node:
+        case ast.BinOp(left=ast.Constant(value=2), op=ast.Pow()) | ast.BinOp(left=ast.Constant(value=1), op=ast.LShift()):
+            return True
+        case ast.Call(func=func, args=[ast.Constant(value=2), _]):
+            return last_name(func) in ("pow", "power")
+    return False
+
+
+def function_around(trace: Trace, place: Place) -> ast.AST | None:
+    """The function around a place."""
+    file, node = trace.node(place) or (None, None)
+    return file.syntax.function(node) if file is not None and node is not None else None
+
+
+LOGARITHMS_OF_TWO = frozenset({"log2", "bit_length"})
 
 
 def switched_off(trace: Trace, event: Event, tensor: Tensor) -> bool:
