@@ -21,6 +21,7 @@ from mplint.program.values import Alternatives, options
 
 MOST_TRIED = 12  # settings that are tried one by one
 MOST_NAMED = 4  # settings of a reason
+TOLD = frozenset({"shown"})  # events by which a handler tells people of an exception, and mends nothing
 
 
 def weighed(trace: Trace, told: Callable[[Trace], list[Finding]]) -> list[Finding]:
@@ -169,7 +170,10 @@ def as_usual(entry: Entry) -> Entry:
 def passed_over(entry: Entry) -> frozenset[Key]:
     """The tries whose handlers lead on, so that what follows knows values of both ways, and do nothing of interest themselves."""
     found = {key for event in entry.events for key in tries_of(event)}
-    return frozenset(found.difference(key for event in entry.events for key, sense in event.path if not sense)) if found else frozenset()
+    if not found:
+        return frozenset()
+    done = (event for event in entry.events if event.kind not in TOLD)
+    return frozenset(found.difference(key for event in done for key, sense in event.path if not sense))
 
 
 def tries_of(event: Event) -> frozenset[Key]:
