@@ -26,7 +26,7 @@ from mplint.frameworks.trainers.weights import (
     weights,
 )
 from mplint.frameworks.vocabulary import Vocabulary
-from mplint.program.conditions import EMPTY, Path, extend
+from mplint.program.conditions import EMPTY, Path, either_way, extend
 from mplint.program.expressions import class_member
 from mplint.program.machine import IDENTITY, Event, Machine
 from mplint.program.store import join
@@ -66,12 +66,11 @@ class Chosen(NamedTuple):
 
 
 def selected(m: Machine, value: Value) -> list[Chosen]:
-    """The models (and groups of their parameters) that an optimizer is given, each once: under its conditions, or else under any."""
-    found: dict[tuple[Atom, str], Path] = {}
+    """The models (and groups of their parameters) that an optimizer is given, each once: under what any of the ways to it asks for."""
+    found: dict[tuple[Atom, str], dict[Path, None]] = {}
     for model, group, path in each_selected(m, value, m.path):
-        guards = path - m.path
-        found[model, group] = guards if found.get((model, group), guards) == guards else EMPTY
-    return [Chosen(model, group, guards) for (model, group), guards in found.items()][:MAX_PARTS]
+        found.setdefault((model, group), {})[path - m.path] = None
+    return [Chosen(model, group, either_way(list(ways))[0]) for (model, group), ways in found.items()][:MAX_PARTS]
 
 
 def each_selected(m: Machine, value: Value, base: Path, depth: int = 0) -> Iterator[Chosen]:
