@@ -95,13 +95,21 @@ def isinstance_(m: Machine, name: str, args: Args, place: Place) -> Value:
     return m.each(value, one)
 
 
+def is_text(m: Machine, unknown: Unknown) -> bool:
+    """Whether an unknown is an option whose default is a text: what stands on a command line is one, too."""
+    switch = m.switches.get(unknown.symbol)
+    if switch is None or switch.kind != "option" or switch.base or type(switch.default) is not Constant:
+        return False
+    return isinstance(switch.default.value, str)
+
+
 def is_instance(m: Machine, atom: Atom, kind: Value) -> bool | None:
     """Whether an atom is an instance of a class; None where nobody knows."""
     wanted = kind.name if type(kind) in (External, Class) else None  # type: ignore[union-attr]
     if type(atom) is Constant:
         names = {type(atom.value).__name__, "object", *(("int",) if isinstance(atom.value, bool) else ())}
         return wanted.removeprefix("builtins.") in names if wanted else None
-    if type(atom) is Unknown and wanted is not None and atom.hint == wanted:
+    if type(atom) is Unknown and wanted is not None and (atom.hint == wanted or (wanted == "builtins.str" and is_text(m, atom))):
         return True
     if type(atom) is Object and type(atom.type) is Class:
         if type(kind) is Class:
