@@ -299,6 +299,8 @@ def repair(trace: Trace, event: Event, step: Step, place: Place, made: Event | N
         return None
     if source.keeps_float32() or Surroundings(trace, step.place).keeps_float32():
         return None  # what meets there may be float32 on purpose
+    if has_another(trace, made.place):
+        return None  # and would stay float32 by it
     counted = counts(trace, step.place)
     written = made.data["dtype"]
     name = str(made.data["name"])
@@ -343,6 +345,22 @@ def meets_float32(trace: Trace, made: Place) -> bool:
     sides = [(p.left, p.right) for p in file.syntax.all(ast.BinOp) if file.syntax.function(p) is function]
     met = [pair for pair in sides if any(isinstance(side, ast.Name) and side.id in names for side in pair)]
     return any(IN_FLOAT32.search(file.text(side)) for pair in met for side in pair)
+
+
+def has_another(trace: Trace, made: Place) -> bool:
+    """Whether the statement that makes a tensor makes another beside it, in a dtype that is written there and not that of the layer."""
+    file, node = trace.node(made) or (None, None)
+    if file is None or node is None:
+        return False
+    around = [node, *file.syntax.ancestors(node)]
+    statement = next((part for part in around if isinstance(part, ast.stmt)), node)
+    inside = set(ast.walk(node))
+    for call in (part for part in ast.walk(statement) if isinstance(part, ast.Call) and part not in inside and part not in around):
+        name = last_name(call.func)
+        makes = name == "cast" or (name in MAKERS and any(part.arg == "dtype" for part in call.keywords))
+        if makes and FOLLOWED.search(file.text(call)) is None:
+            return True
+    return False
 
 
 def counts(trace: Trace, made: Place) -> bool:
@@ -394,6 +412,8 @@ def within(outer: Span, inner: Span) -> bool:
 COUNT = re.compile(r"^fan_|(?:^|_)(?:num|count|n)_|_(?:size|count|length|dim|num)$")
 SIZES = frozenset({"shape", "get_shape", "int_shape", "shape_as_list", "size", "len", "length", "range", "arange", "prod", "reduce_prod"})
 OF_NUMBERS = frozenset({"cast", "to_float", "constant", "convert_to_tensor"})
+MAKERS = frozenset({"constant", "convert_to_tensor", *FILLS})
+FOLLOWED = re.compile(r"compute_dtype|(?<!self)\.dtype\b")  # the dtype of the layer, or of a tensor
 IN_FLOAT32 = re.compile(r"\bfloatx\(\)|\bfloat32\b")
 
 
