@@ -220,7 +220,8 @@ class Finding(NamedTuple):
 
     `message` says what is wrong; `why` says in a sentence, with the number that matters, why it
     harms; `help` says what to do. `cause`: the place of what brings it about, where mending that mends this too.
-    `evidence`: what a run of the program has shown of it, where one was watched.
+    `evidence`: what a run of the program has shown of it, where one was watched. `assumed`: what the rule takes for granted, in words
+    that follow "that".
     """
 
     code: str
@@ -236,6 +237,7 @@ class Finding(NamedTuple):
     node: str | None = None
     cause: Location | None = None
     evidence: Evidence | None = None
+    assumed: str = ""
 
     def __hash__(self) -> int:
         return hash((self.code, self.location, self.message))  # all the changes of a long fix would take too long

@@ -186,10 +186,12 @@ class Rule:
         steps: Chain = (),
         fix: Fix | None = None,
         cause: Place | None = None,
+        assumed: str = "",
     ) -> Finding:
         """Make a finding of this rule at a place of a program; `steps` are the places that lead there, with what happens at each.
 
-        `cause`: the place of what brings it about, which a finding of `consequence_of` may stand at.
+        `cause`: the place of what brings it about, which a finding of `consequence_of` may stand at. `assumed`: what the rule takes for
+        granted; beside a guess about what runs it makes the finding unsure.
         """
         made = Finding(
             code=self.code,
@@ -203,6 +205,7 @@ class Rule:
             related=numbered(trace.steps(steps)),
             fix=fix and fix._replace(title=sentence(fix.title).removesuffix(".")),
             cause=trace.location(cause) if cause is not None else None,
+            assumed=assumed,
         )
         return told(made, trace.source(place.path))
 

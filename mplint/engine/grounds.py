@@ -3,7 +3,8 @@
 Some of what happens in a trace was run on a guess: what is chosen at run time is taken for one of the project's classes, a
 class for one that somebody makes, the way of an exception for one that programs go. A finding that is told without a guess does not
 rest on it. One that needs a weak guess, or two guesses of whatever kind, is of low confidence, and so silent by default; what it needs
-stands in its reason. So is one that needs a setting to be what no file of the project sets it to, where files set it.
+stands in its reason. What a rule takes for granted by itself, like a size, counts as one beside a guess. So is one that needs a setting
+to be what no file of the project sets it to, where files set it.
 """
 
 from __future__ import annotations
@@ -120,8 +121,9 @@ def lowered(finding: Finding, guesses: Sequence[Guess]) -> Finding:
     """A finding that rests on guesses: on all of some, or (where none is named) on one of several."""
     if not guesses:
         return finding._replace(confidence=finding.confidence.at_most(Confidence.MEDIUM))
-    most = Confidence.LOW if len(guesses) > 1 or guesses[0].weak else Confidence.MEDIUM
-    words = f"This assumes that {' and that '.join(guess.value for guess in guesses)}."
+    taken = [*(guess.value for guess in guesses), *([finding.assumed] if finding.assumed else [])]
+    most = Confidence.LOW if len(taken) > 1 or guesses[0].weak else Confidence.MEDIUM
+    words = f"This assumes that {' and that '.join(taken)}."
     return finding._replace(
         confidence=finding.confidence.at_most(most),
         why=f"{finding.why} {words}".strip(),

@@ -274,6 +274,7 @@ class UnstableOpInHalf(Rule):
                 severity=Severity.WARNING if sized else Severity.ERROR,
                 confidence=Confidence.MEDIUM if sized else item.confidence,
                 steps=item.chain(tensor),
+                assumed="its sizes are no powers of two" if sized else "",
             )
 
     def powers(self, trace: Trace) -> Iterator[Finding]:
