@@ -329,3 +329,29 @@ def test_a_heavy_operation_is_tried_by_itself_once_where_not_all_fit() -> None:
     group = tuple(range(3))
     assert trials.cost()(group) == trials.cost()(group) == max(measured.far(group, at).error for at in (0, 1)) > 0
     assert len(told) == 2
+
+
+def test_a_device_that_rounds_more_than_was_measured_gets_a_plan_with_less_in_half(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+    from torch import nn
+
+    from mplint.conversion.torch import graph_pass
+    from mplint.conversion.torch.verify import verify
+
+    torch.manual_seed(0)
+    layers = [part for _ in range(8) for part in (nn.Linear(32, 32), nn.Tanh())]
+    tolerance, asked = 4e-3, []
+
+    def harsher(result: Conversion, *given: object) -> None:  # as kernels that sum in half are
+        verify(result, *given)  # type: ignore[arg-type]
+        asked.append(result.heavy_half)
+        if result.heavy_half > 4:
+            result.error = 2 * tolerance
+            result.problems.append("the outputs are off")
+
+    monkeypatch.setattr(graph_pass, "verify", harsher)
+    result = mplint.convert(
+        nn.Sequential(*layers), "mixed_float16", example_inputs=torch.randn(4, 32), tolerance=tolerance, keep=("*tanh_7*",), device="cpu"
+    )
+    assert result.proven and 0 < result.heavy_half <= 4, asked
+    assert asked[0] == 8 and asked[-1] == result.heavy_half and len(asked) <= 5

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import math
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
 
-from mplint.conversion.planner import ATTEMPTS, HEAVY_GAIN, plan, reasons
+from mplint.conversion.planner import ATTEMPTS, FILL_SHARE, HEAVY_GAIN, plan, reasons
 from mplint.conversion.policy import ConversionError, Options, Policy
 from mplint.conversion.result import Conversion
 from mplint.conversion.torch.bodies import heavy_within, staying
@@ -23,6 +24,9 @@ from mplint.conversion.torch.write import Written, unstorable, write
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
+
+REPLANS = 3  # how often a plan is made anew with less of the tolerance, where the result takes more than was measured
+TIGHTER, ROOM = 0.7, 0.8  # what is left of the tolerance then at most, and how much of it a result is to take where it runs
 
 
 def convert_graph(original: ExportedProgram, policy: Policy, options: Options, expected: Expected) -> Conversion:
@@ -54,21 +58,55 @@ def convert_graph(original: ExportedProgram, policy: Policy, options: Options, e
     stays = staying(exported.graph_module, policy, options, measured.largest)
     options.check_keep()
     within = heavy_within(exported.graph_module)
-    for attempt in range(ATTEMPTS):
-        options.tell("writing and verifying" if attempt == 0 else f"writing and verifying, attempt {attempt + 1} of {ATTEMPTS}")
+
+    def tried(attempt: int) -> tuple[Conversion, Sequence[bool]]:
+        nonlocal stays
         halves = plan(program, unsafe, attempt)
         if infinite := unstorable(program, halves, beyond):
-            unsafe |= dict.fromkeys(infinite, f"float32 is asked of it too, and it is beyond the range of {policy.half}")
+            unsafe.update(dict.fromkeys(infinite, f"float32 is asked of it too, and it is beyond the range of {policy.half}"))
             halves = plan(program, unsafe, attempt)
         result = _attempt(original, program, halves, policy, measured.references, expected, stays)
         if result.problems and len(stays) < len(within):  # with all bodies in float32
             stays |= {name: f"in half, {result.problems[0]}" for name in within if name not in stays}
             result = _attempt(original, program, halves, policy, measured.references, expected, stays)
+        return result, halves
+
+    for attempt in range(ATTEMPTS):
+        options.tell("writing and verifying" if attempt == 0 else f"writing and verifying, attempt {attempt + 1} of {ATTEMPTS}")
+        known, tolerance = len(expected.samples), policy.tolerance
+        result, halves = tried(attempt)
+        for _ in range(REPLANS if attempt == 0 else 0):
+            if not result.problems or not result.heavy_half:
+                break
+            for at in _not_measured(expected, result, known):
+                measured.learn(expected.shown[at][0], f"sample {at + 1}")
+            tolerance = min(TIGHTER * tolerance, _wanted(result, known))
+            options.tell("measuring with less of the tolerance")
+            unsafe |= measured.unsafe(tolerance, options.tell)
+            known = len(expected.samples)
+            result, halves = tried(attempt)
         if not result.problems or attempt == ATTEMPTS - 1:
             result.kept = reasons(program, halves, unsafe)
             result.kept += stays.items()
             return result
     raise AssertionError("no attempt was made")
+
+
+def _wanted(result: Conversion, measured: int) -> float:
+    """The tolerance to plan with where a result is off, by how much more it was off when it ran than when it was `measured`."""
+    known = max((error for trial in result.trials[:measured] for error in trial.errors if error is not None), default=0.0)
+    if not known or not result.error or not math.isfinite(result.error):
+        return result.policy.tolerance  # what is infinite says nothing of how much is too much
+    return ROOM * result.policy.tolerance * known / result.error / FILL_SHARE
+
+
+def _not_measured(expected: Expected, result: Conversion, measured: int) -> Iterator[int]:
+    """The numbers of the runs that a result fails on and that the plan does not know; `measured` is how many samples it knew."""
+    for at, trial in enumerate(result.trials[measured:]):
+        sample = expected.shown[at][0]
+        worst = max((error for error in trial.errors if error is not None), default=0.0)
+        if (trial.broken or worst > result.policy.tolerance) and not any(sample is known for known in expected.samples):
+            yield at
 
 
 def _attempt(

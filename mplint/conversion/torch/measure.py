@@ -17,6 +17,7 @@ from mplint.conversion.rank import PICKED, Seen, Step, compared, contributions
 from mplint.conversion.torch.operators import BOUNDING, EXACT, FILLING, base_name
 from mplint.conversion.torch.program import Program, is_float
 from mplint.conversion.torch.run import Arrays, Runner, flat_run, in_half, torch_half
+from mplint.conversion.torch.samples import Sample
 from mplint.conversion.torch.steps import by_steps, is_recurrent
 from mplint.conversion.torch.verify import Expected
 
@@ -59,16 +60,29 @@ class Measurement:
             for number in program.around(value):
                 self.beside.setdefault(number, []).append(value)
         self.runs = 0
+        self.found = dict(self.reasons)  # what must stay float32, as far as anyone knows by now
+        self.tried: _Trials | None = None
+
+    def learn(self, sample: Sample, name: str) -> None:
+        """Measure on one more sample from now on."""
+        self.references.append(flat_run(self.program.exported, sample, self._look(MARGIN)))
+        self.expected.samples.append(sample)
+        self.expected.names.append(name)
 
     def unsafe(self, tolerance: float, tell: Callable[[str], None] = lambda _: None) -> dict[fx.Node, str]:
-        """The tensors that must stay float32, and why; `tell` hears how far the search is."""
-        found = dict(self.reasons)
+        """The tensors that must stay float32, and why; `tell` hears how far the search is.
+
+        Asked again, with less of a tolerance or more samples, it goes on from there: what had to stay float32 stays.
+        """
+        found = self.found
         operations = self.program.operations
         working = [number for number, one in enumerate(operations) if one.gain == HEAVY_GAIN and not one.stays]
         heavy = list(dict.fromkeys(group for number in working if (group := self._around(number, found))))
         with_heavy = {number for group in heavy for number in group}
-        light = [(number,) for number in range(len(self.candidates)) if number not in with_heavy]
-        bad = misfits(heavy, light, _Trials(self, tolerance * HEAVY_SHARE, tell), tolerance)
+        light = [(number,) for number, value in enumerate(self.candidates) if number not in with_heavy and value not in found]
+        tried = self.tried = self.tried or _Trials(self, tell)
+        tried.limit = tolerance * HEAVY_SHARE
+        bad = misfits(heavy, light, tried, tolerance)
         good = {number for group in (*heavy, *light) if group not in bad for number in group}
         for group, far in bad.items():
             how = far.broken or (f"it moves an output by {far.error:.2g}" if far.error < float("inf") else "it moves an output too far")
@@ -78,7 +92,7 @@ class Measurement:
                 if at not in good
             }
         inherit(found, self.derived)
-        return found
+        return dict(found)
 
     def _around(self, number: int, lost: Collection[fx.Node]) -> Group:
         """The candidates that an operation takes and makes, be it through operators that only hand values on; () where one is lost."""
@@ -212,13 +226,13 @@ def grows(value: fx.Node) -> bool:
 class _Trials(Trials[Group]):
     """Tries groups of candidates on samples: on all of them, or on those that something failed on."""
 
-    def __init__(self, measurement: Measurement, limit: float, tell: Callable[[str], None]) -> None:
+    def __init__(self, measurement: Measurement, tell: Callable[[str], None]) -> None:
         super().__init__(self._on_few, self._on_all)
-        self.measurement, self.limit, self.tell = measurement, limit, tell
+        self.measurement, self.tell, self.limit = measurement, tell, 0.0
         self.failed: list[int] = []  # samples, by their numbers
         self.known: dict[fx.Node, float] = {}
         self.looked = 0
-        self.alone: dict[tuple[Group, int], float] = {}  # how far the outputs are with one operation rounded, on a sample
+        self.far: dict[frozenset[int], dict[int, Distance]] = {}  # how far the outputs are with some candidates rounded, by sample
 
     def _on_few(self, chosen: Collection[Group]) -> Distance:
         return self._far(chosen, self.failed)
@@ -247,11 +261,11 @@ class _Trials(Trials[Group]):
 
     def _alone(self, group: Group, at: int) -> float:
         """How far the outputs are on a sample with one group alone rounded."""
-        if (group, at) not in self.alone:
-            self.tell(f"measuring operations, number {len(self.alone) + 1}")
-            far = self.measurement.far(group, at)
-            self.alone[group, at] = float("inf") if far.broken else far.error
-        return self.alone[group, at]
+        known = self.far.setdefault(frozenset(group), {})
+        if at not in known:
+            self.tell(f"measuring operations, number {len(self.far)}")
+            known[at] = self.measurement.far(group, at)
+        return float("inf") if known[at].broken else known[at].error
 
     def _far(self, chosen: Collection[Group], among: Sequence[int]) -> Distance:
         """How far the outputs are: the worst sample's, or the first that is too far."""
@@ -259,8 +273,11 @@ class _Trials(Trials[Group]):
         self.tell(f"measuring tensors, trial {self.measurement.runs}")
         worst, at = Distance(0.0), among[0]
         numbers = {number for group in chosen for number in group}
+        known = self.far.setdefault(frozenset(numbers), {})
         for number in among:
-            found = self.measurement.far(numbers, number)
+            if number not in known:
+                known[number] = self.measurement.far(numbers, number)
+            found = known[number]
             if found.broken or found.error > worst.error:
                 worst, at = found, number
             if not found.within(self.limit):

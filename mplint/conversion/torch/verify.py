@@ -169,9 +169,17 @@ def _runs(call: Callable[[Sample], Seen], sample: Sample) -> tuple[Sample, Seen]
 def verify(result: Conversion, original: ExportedProgram, made: ExportedProgram, wanted: Expected, measured: Sequence[Distance]) -> None:
     """Save and load the program, run it as its caller would, and judge by that and by what was `measured` before.
 
-    Raises ConversionError where it can't be saved, or comes back different, which no other plan would mend.
+    What is too far before that is not even saved. Raises ConversionError where it can't be saved, or comes back different, which no
+    other plan would mend.
     """
     found = list(measured)
+    result.outputs = list(wanted.seen.names)
+    result.gaps += wanted.gaps
+    if not all(one.within(result.policy.tolerance) for one in found) or not _runs_well(result, made, wanted, found):
+        if not result.problems:
+            judge(result, found)
+            result.trials = _trials(original, wanted, measured, found[len(measured) :])
+        return
     try:
         again, _ = reloaded(made)
     except Exception as error:
@@ -179,23 +187,30 @@ def verify(result: Conversion, original: ExportedProgram, made: ExportedProgram,
     if difference := _difference(original, again):
         raise ConversionError(f"{difference} changed when it was saved and loaded again")
     result.verified.append("saved and loaded again")
-    try:
-        call = caller(again)
-        for sample, reference in wanted.shown:
-            seen = _run_anyhow(call, sample, wanted.device)
-            if reference.dtypes != seen.dtypes:
-                result.problems.append("an output has another dtype than the original's")
-                return
-            found.append(distance(reference.values, seen.values, by=wanted.seen))
-    except Exception as error:
-        result.problems.append(f"it does not run on the CPU: {first_line(error)}")
+    del found[len(measured) :]
+    _runs_well(result, again, wanted, found)
+    if result.problems:
         return
     place = home(original)
     result.verified.append(f"run by torch in {result.policy.half} on {'the CPU' if place == 'cpu' else place}")
     judge(result, found)
     result.trials = _trials(original, wanted, measured, found[len(measured) :])
-    result.outputs = list(wanted.seen.names)
-    result.gaps += wanted.gaps
+
+
+def _runs_well(result: Conversion, made: ExportedProgram, wanted: Expected, found: list[Distance]) -> bool:
+    """Whether a program gives what the original does where it is run as its caller would; how far it is on each sample is `found`."""
+    try:
+        call = caller(made)
+        for sample, reference in wanted.shown:
+            seen = _run_anyhow(call, sample, wanted.device)
+            if reference.dtypes != seen.dtypes:
+                result.problems.append("an output has another dtype than the original's")
+                return False
+            found.append(distance(reference.values, seen.values, by=wanted.seen))
+    except Exception as error:
+        result.problems.append(f"it does not run on the CPU: {first_line(error)}")
+        return False
+    return all(one.within(result.policy.tolerance) for one in found)
 
 
 def _trials(original: ExportedProgram, wanted: Expected, measured: Sequence[Distance], run: Sequence[Distance]) -> list[Trial]:
