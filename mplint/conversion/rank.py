@@ -1,7 +1,9 @@
 """Which tensors cost how much: an estimate of what each one's rounding moves the outputs by, from one run in float32 and one rounded.
 
 What rounding adds to a tensor is seen in that tensor; what becomes of it on the way to the outputs follows from how much every operation
-on the way makes of the errors that it takes: its amplification, read off the same two runs. The estimates rank tensors, they prove nothing.
+on the way makes of the errors that it takes: its amplification, read off the same two runs. That is what becomes of fresh errors, which
+sums average out. What has passed an operation is no longer so: a third run, with what is computed first rounded and nothing else, shows
+what becomes of it from there. The estimates rank tensors, they prove nothing.
 """
 
 from __future__ import annotations
@@ -51,16 +53,33 @@ class Step(NamedTuple, Generic[V]):
     passes: bool = False
 
 
-def contributions(steps: Sequence[Step[V]], ends: Collection[V], seen: Mapping[V, Seen]) -> dict[V, float]:
-    """What the rounding of each tensor moves the outputs (`ends`) by, relative to their size; `steps` in the order of computation."""
-    reach: dict[V, float] = dict.fromkeys(ends, 1.0)  # the square of what becomes of a relative error of 1
+def contributions(
+    steps: Sequence[Step[V]], ends: Collection[V], seen: Mapping[V, Seen], passed: Mapping[V, float] | None = None
+) -> dict[V, float]:
+    """What the rounding of each tensor moves the outputs (`ends`) by, relative to their size; `steps` in the order of computation.
+
+    `passed` are the relative errors of tensors where nothing but what is computed first is rounded.
+    """
+    reach: dict[V, float] = dict.fromkeys(ends, 1.0)  # the square of what becomes of a relative error of 1 that has passed an operation
+    fresh: dict[V, float] = dict.fromkeys(ends, 1.0)  # and of one that has not
     for step in reversed(steps):
         for output in step.outputs:
             far = reach.get(output, 0.0)
             if far:
+                old = _old_gain(step, output, passed or {})
                 for value, gain in _gains(step, output, seen).items():
-                    reach[value] = min(reach.get(value, 0.0) + far * gain * gain, MOST * MOST)
-    return {value: facts.own * math.sqrt(reach.get(value, 0.0)) for value, facts in seen.items()}
+                    kept = gain if old is None else old
+                    reach[value] = min(reach.get(value, 0.0) + far * kept * kept, MOST * MOST)
+                    fresh[value] = min(fresh.get(value, 0.0) + far * gain * gain, MOST * MOST)
+    return {value: facts.own * math.sqrt(fresh.get(value, 0.0)) for value, facts in seen.items()}
+
+
+def _old_gain(step: Step[V], output: V, passed: Mapping[V, float]) -> float | None:
+    """How much of a relative error that has passed an operation arrives in an output; None where that was not seen."""
+    given = math.sqrt(sum(passed.get(value, 0.0) ** 2 for value in dict.fromkeys(step.inputs)))
+    if step.passes or step.adds or not given or output not in passed:
+        return None
+    return min(max(passed[output] / given, LEAST), MOST)
 
 
 def _gains(step: Step[V], output: V, seen: Mapping[V, Seen]) -> dict[V, float]:

@@ -17,6 +17,7 @@ from mplint.conversion.planner import MARGIN
 from mplint.conversion.rank import Seen, Step, compared, contributions
 from mplint.limits import FLOAT16_MAX
 
+EARLY = 16  # one in so many candidates is computed first
 MANY = 1 << 14  # elements of a constant that are looked at
 FIRST = 8  # the first opset whose Min and Max broadcast
 ADDING = frozenset(("Add", "Sub", "Sum", "Mean", "Concat"))
@@ -31,8 +32,14 @@ class Ranking:
         holders = holders_of(program.model)
         self.values = [v for v in program.producers if v not in lost and not is_constant(v) and _can_be_watched(program.model, v, holders)]
         self.steps = list(steps(program.model.graph))
+        places: dict[ir.Value, int] = {}  # of what each tensor is made or taken by
+        for place, step in enumerate(self.steps):
+            for value in (*step.inputs, *step.outputs):
+                places.setdefault(value, place)
+        numbers = range(len(stencil.candidates))
+        self.first = sorted(numbers, key=lambda number: places.get(stencil.candidates[number], 0))  # in the order of computation
         self.kept = weight_bytes(program.model) < LARGE  # whether sessions stay open for the next look
-        self.sessions: dict[bool, Session] = {}  # by whether everything is rounded
+        self.sessions: dict[int, Session] = {}  # by how many of the candidates are rounded
         self.costs: dict[ir.Value, float] = {}
         self.beyond: set[ir.Value] = set()  # what leaves the range of float16 on a feed: nothing else may be wrong
 
@@ -41,11 +48,14 @@ class Ranking:
         if self.program.model.opset_imports.get("", 1) < FIRST:
             return
         try:
-            plain, moved = (dict(zip(self.values, self._run(feed, rounded=rounded), strict=True)) for rounded in (False, True))
+            everything = len(self.stencil.candidates)
+            counts = (0, everything, -(-everything // EARLY))
+            plain, moved, passed = (dict(zip(self.values, self._run(feed, count), strict=True)) for count in counts)
         except Exception:
             return
         self.beyond.update(value for value in self.values if "float16" in self.program.halves_of(value) and _leaves_range(plain[value]))
-        for value, cost in contributions(self.steps, self.program.model.graph.outputs, self._seen(plain, moved)).items():
+        costs = contributions(self.steps, self.program.model.graph.outputs, self._seen(plain, moved), _errors(plain, passed))
+        for value, cost in costs.items():
             self.costs[value] = max(self.costs.get(value, 0.0), cost)
 
     def close(self) -> None:
@@ -54,13 +64,13 @@ class Ranking:
             session.close()
         self.sessions = {}
 
-    def _run(self, feed: Feed, *, rounded: bool) -> Outputs:
-        """Elements of each tensor that is watched, as they are before their own rounding, with nothing or everything rounded."""
-        if rounded not in self.sessions:
+    def _run(self, feed: Feed, count: int) -> Outputs:
+        """Elements of each tensor that is watched, as they are before their own rounding, with the first candidates rounded, `count` of
+        them."""
+        if count not in self.sessions:
             watched = {value: number for number, value in enumerate(self.values)}
-            chosen = range(len(self.stencil.candidates)) if rounded else ()
-            self.sessions[rounded] = Session(self.stencil.copy(Change(chosen, watched, saturating=True)))
-        outputs = self.sessions[rounded].run(feed)
+            self.sessions[count] = Session(self.stencil.copy(Change(self.first[:count], watched, saturating=True)))
+        outputs = self.sessions[count].run(feed)
         if not self.kept:
             self.close()
         return outputs
@@ -79,6 +89,16 @@ class Ranking:
             if one.shape == other.shape and one.size:
                 found[value] = compared(one, other, self.stencil.rounded(value, other) if value in among else other)
         return found
+
+
+def _errors(plain: Mapping[ir.Value, object], moved: Mapping[ir.Value, object]) -> dict[ir.Value, float]:
+    """The relative error of each tensor of one run, as another gives it."""
+    found = {}
+    for value, given in plain.items():
+        one, other = np.asarray(given).reshape(-1), np.asarray(moved[value]).reshape(-1)
+        if one.shape == other.shape and one.size:
+            found[value] = compared(one, other, other).before
+    return found
 
 
 def _leaves_range(elements: object) -> bool:
