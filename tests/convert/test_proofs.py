@@ -293,3 +293,12 @@ def test_what_is_done_for_large_models_changes_no_result(tmp_path: Path, monkeyp
             monkeypatch.setattr(f"mplint.conversion.onnx.{setting}", 0)
     assert written[0] == written[1]
     assert not list((tmp_path / "scratch").iterdir())
+
+
+def test_a_weight_that_the_runtime_breaks_as_it_moves_transposes_is_no_fault_of_the_result(tmp_path: Path) -> None:
+    text = """g (float[N,64,64,3] x) => (float[N,4,62,62] e) { a = Transpose<perm=[0,3,1,2]>(x) b = Conv<pads=[1,1,1,1]>(a, W) r = Relu(b)
+              n = Neg(b) m = Relu(n) c = Transpose<perm=[0,2,3,1]>(m) p = Mul(c, s) d = Transpose<perm=[0,3,1,2]>(p) q = Add(r, d)
+              e = Conv(q, V) }"""
+    path = model(text, tmp_path / "a.onnx", W=rng(16, 3, 3, 3), V=rng(4, 16, 3, 3), s=rng(64, 64, 16))
+    result = convert_file(path, path, policy("mixed_float16"), Options(), (), "cuda")
+    assert result.proven and result.heavy_half == 2, result.problems
