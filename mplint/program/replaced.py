@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection
+from functools import partial
 from typing import NamedTuple
 
 from mplint.program.lower import IR
+from mplint.program.lowered import is_own, last, own_modules, parts, root
 from mplint.program.project import Project
 from mplint.program.values import Function
 from mplint.python.document import is_test_path
@@ -54,44 +56,31 @@ def found_calls(project: Project, path: str, name: str) -> tuple[tuple[int, froz
         ir = project.ir(file)
         if ir is None or name not in ir[WORDS]:
             continue
-        meant = {name, *aliases(ir[1], name)}
+        own, modules = own_names(project, file, ir[1], name), own_modules(project, file, ir[1])
+        if file == path:
+            own.add(name)
+        meant = partial(is_meant, own, modules, name)
         called = 0
-        for part in parts(ir[1]):
-            if part[0] != "call":
-                continue
+        for part in parts(ir[1], "call"):
             positional, named = part[3], part[4]
-            if last(part[2]) in meant:
+            if meant(part[2]):
                 called += 1
                 if any(argument[0] == "star" for argument in positional) or any(key is None for key, _ in named):
                     return None
                 found.append((len(positional), frozenset(key for key, _ in named)))
             elif last(part[2]) == "super":
-                called += sum(1 for argument in positional if last(argument) in meant)
-        mentions = sum(1 for part in parts(ir[1]) if part[0] in ("name", "attribute") and last(part) in meant)
-        if mentions > called:
+                called += sum(1 for argument in positional if meant(argument))
+        if sum(1 for part in parts(ir[1], "name", "attribute") if meant(part)) > called:
             return None  # a base of another class, an entry of a table, an argument: whoever gets it calls it
     return tuple(found)
 
 
-def aliases(body: object, name: str) -> Iterator[str]:
-    """The other names by which a module's imports know something."""
-    for part in parts(body):
-        if part[0] == "from":
-            yield from (alias for known, alias in part[4] if known == name and alias)
+def own_names(project: Project, path: str, body: object, name: str) -> set[str]:
+    """The names by which the imports of a file know a member of one of the project's modules."""
+    taken = [pair for part in parts(body, "from") if is_own(project, path, part) for pair in part[4]]
+    return {alias or name for known, alias in taken if known in (name, "*")}
 
 
-def last(ir: IR) -> str:
-    """The last name of a dotted one."""
-    return str(ir[-1]) if ir[0] in ("name", "attribute") else ""
-
-
-def parts(ir: object) -> Iterator[IR]:
-    """All parts of lowered code that are statements or expressions."""
-    stack = [ir]
-    while stack:
-        part = stack.pop()
-        if not isinstance(part, tuple):
-            continue
-        if part and isinstance(part[0], str) and len(part) > 2 and isinstance(part[1], int):
-            yield part
-        stack.extend(part)
+def is_meant(own: Collection[str], modules: Collection[str], name: str, ir: IR) -> bool:
+    """Whether an expression names a member of one of the project's modules: by one of its `own` names, or as part of a module."""
+    return ir[2] in own if ir[0] == "name" else ir[0] == "attribute" and ir[3] == name and root(ir) in modules

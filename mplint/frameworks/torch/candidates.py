@@ -10,11 +10,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from mplint.frameworks.packages import is_package
-from mplint.frameworks.torch.named import parts
 from mplint.frameworks.torch.tensors import MODULE_WORDS
 from mplint.frameworks.torch.units import names_imported
 from mplint.program.entries import begins, definitions
 from mplint.program.lower import IR
+from mplint.program.lowered import parts
 from mplint.program.machine import IDENTITY, Args
 from mplint.program.project import Project
 from mplint.program.trace import Ask, Words

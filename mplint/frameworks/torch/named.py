@@ -11,6 +11,7 @@ from mplint.frameworks.libraries import Libraries
 from mplint.frameworks.texts import asked
 from mplint.program.entries import words_in, words_of
 from mplint.program.lower import IR
+from mplint.program.lowered import parts
 from mplint.program.project import Project
 from mplint.program.trace import Ask, Words
 from mplint.python.document import is_test_path
@@ -240,14 +241,3 @@ def module_loaded(value: IR) -> str:
 def is_called(value: IR, name: str) -> bool:
     """Whether an expression calls a function of a name, of whatever module."""
     return value[0] == "call" and value[2][0] in ("name", "attribute") and value[2][-1] == name
-
-
-def parts(ir: object, *kinds: str) -> Iterator[IR]:
-    """The parts of lowered code that are of some kinds."""
-    stack = [ir]
-    while stack:
-        part = stack.pop()
-        if isinstance(part, tuple):
-            if part and part[0] in kinds and len(part) > 2 and isinstance(part[1], int):
-                yield part
-            stack += part

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from mplint.frameworks.torch.candidates import LOADERS, Candidates
-from mplint.frameworks.torch.named import parts
 from mplint.program.entries import definitions, words_in, words_of
 from mplint.program.lower import IR
+from mplint.program.lowered import parts
 
 ALL = "*"
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from mplint.frameworks.torch.candidates import Candidates, Shape
-from mplint.frameworks.torch.named import parts
 from mplint.program.entries import definitions
 from mplint.program.lower import IR
+from mplint.program.lowered import parts
 from mplint.program.project import Project
 from mplint.program.values import Place
 
