@@ -19,6 +19,7 @@ from mplint.program.expressions import ancestors, bind
 from mplint.program.heirs import drivers
 from mplint.program.interpreter import interpreter
 from mplint.program.lower import GENERATOR, IR, NESTS, PASSED_ON
+from mplint.program.lowered import imported_names, last, parts, root
 from mplint.program.machine import MAIN, STATE, Args, Exhausted, Library, Machine, Recorder
 from mplint.program.project import Project
 from mplint.program.trace import Entry, Trace
@@ -91,9 +92,36 @@ def trace(
     return found
 
 
-def is_of_instance(callee: str, functions: set[str]) -> bool:
-    """Whether what is called may be an instance: no class, and no function of the project has its name."""
-    return callee[:1].islower() and callee not in functions
+class Instances:
+    """Which calls with a keyword may be of instances, whose `forward` gets it: those of no function, class or member of a module."""
+
+    def __init__(self, project: Project) -> None:
+        self.modules = project.known()
+        self.functions: frozenset[str] | None = None
+        self.found: dict[tuple[str, str], bool] = {}
+
+    def take(self, callee: str, keyword: str) -> bool:
+        """Whether something of a name, which may be an instance, is called with a keyword somewhere."""
+        if not callee[:1].islower() or callee in self.named():
+            return False
+        if (callee, keyword) not in self.found:
+            word = f"{callee}({keyword}="
+            self.found[callee, keyword] = any(self.in_module(ir[1], callee, keyword) for ir in self.modules if word in ir[2])
+        return self.found[callee, keyword]
+
+    def named(self) -> frozenset[str]:
+        """The names of the project's functions and methods."""
+        if self.functions is None:
+            top = [one for ir in self.modules for one in definitions(ir[1])]
+            members = (s[2][2] for one in top if one[0] == "class" for s in one[6] if s[0] == "define")
+            self.functions = frozenset((*(one[2][2] for one in top if one[0] == "define"), *members))
+        return self.functions
+
+    def in_module(self, body: Sequence[IR], callee: str, keyword: str) -> bool:
+        """The same, in one module."""
+        calls = [part for part in parts(body, "call") if last(part[2]) == callee and any(key == keyword for key, _ in part[4])]
+        imported = imported_names(body) if calls else ()
+        return any(root(part[2]) not in imported for part in calls)
 
 
 def unset(m: Machine, turned: frozenset[str], offered: Callable[[str], bool] | None) -> frozenset[str]:
@@ -114,8 +142,8 @@ def turned(m: Machine, project: Project) -> frozenset[str]:
     """The switches of parameters that some call of the project gives another value than the default, or names.
 
     A call that passes a parameter on, `f(x=x)`, gives what its own callers give; so does one that passes on keywords, `f(**kwargs)`, which
-    nobody knows where no call is known of what it stands in. What is given to something that no function of the project is called like,
-    `self.model(x, penalty=True)`, may be given to any `forward`.
+    nobody knows where no call is known of what it stands in. What is given to something that no function of the project is called like, and
+    that is no member of a module, `self.model(x, penalty=True)`, may be given to any `forward`.
     """
     found = {s for s in m.parameters if s in m.given}
     found.update(to for of, to in (given for given in m.given if type(given) is tuple) if type(of) is Code and of not in m.callers)
@@ -131,14 +159,14 @@ def turned(m: Machine, project: Project) -> frozenset[str]:
             keyword, _, value = argument.partition("=")
             if bracket and value:
                 keywords.setdefault(keyword, {}).setdefault(callee, set()).add(value)
-    functions = {code.name for code in m.parameters.values()}
+    instances = Instances(project)
     for symbol, code in m.parameters.items():
         switch = m.switches[symbol]
         calls = keywords.get(switch.name, {})
         untold = {PASSED_ON, repr(switch.default.value) if type(switch.default) is Constant else ""}
         by_value = {callee for callee, values in calls.items() if not values <= untold}
         callees = calls.keys() if by_value else by_value
-        if code.name == "forward" and any(is_of_instance(callee, functions) for callee in by_value):
+        if code.name == "forward" and any(instances.take(callee, switch.name) for callee in by_value):
             found.add(symbol)
         if code.name in callees or (code.name == "__init__" and any(c[:1].isupper() or c == "cls" for c in callees)):
             found.add(symbol)
