@@ -42,7 +42,8 @@ from mplint.program.values import (
 vocabulary = Vocabulary()
 
 FUNCTIONS = ("torch.autograd.Function", "torch.autograd.function.Function")
-FLOATING = frozenset({"float16", "half", "bfloat16", "float32", "float", "float64", "double"})  # names of dtypes
+HALF_NAMES = frozenset({"float16", "half", "bfloat16"})  # of dtypes
+FULL_NAMES = frozenset({"float32", "float", "float64", "double"})
 RUNNING = "own function"  # the slot of the Function whose forward is running
 vocabulary.defaults[RUNNING] = NONE
 
@@ -250,16 +251,35 @@ def checks_dtypes(ir: object) -> bool:
     if not isinstance(ir, tuple):
         return False
     if ir[:1] == ("assert",):
-        return asks_for_dtype(ir[2])
+        return asks_for_dtype(ir[2], True)
     if ir[:1] == ("if",) and len(ir) > 3 and isinstance(ir[3], tuple) and any(part[:1] == ("raise",) for part in ir[3]):
-        return asks_for_dtype(ir[2])
+        return asks_for_dtype(ir[2], False)
     return any(checks_dtypes(part) for part in ir)
 
 
-def asks_for_dtype(ir: object) -> bool:
-    """Whether an expression asks for a floating dtype, or compares those of two tensors."""
-    names = list(attributes_in(ir))
-    return "dtype" in names and (names.count("dtype") > 1 or not FLOATING.isdisjoint(names))
+def asks_for_dtype(ir: object, holds: bool, alone: bool = True) -> bool:
+    """Whether nothing goes on but tensors of one floating dtype, or of the same, where an expression is true (`holds`), or false.
+
+    `alone`: whether a test has to come out so by itself, and not one of several.
+    """
+    if not isinstance(ir, tuple):
+        return False
+    if ir[:1] == ("compare",):
+        return compares_dtypes(ir, alone)
+    if ir[:1] in (("and",), ("or",)):
+        alone = alone and (ir[0] == "and") is holds
+    elif ir[:1] == ("unary",) and ir[2] == "not":
+        holds = not holds
+    return any(asks_for_dtype(part, holds, alone) for part in ir)
+
+
+def compares_dtypes(ir: IR, alone: bool) -> bool:
+    """Whether a comparison is one of the dtypes of two tensors, or (where it stands `alone`) with floating dtypes of one size."""
+    sides = [frozenset(attributes_in(side)) for side in (ir[2], *ir[4])]
+    if sum("dtype" in names for names in sides) > 1:
+        return True
+    named = frozenset[str]().union(*sides)
+    return alone and "dtype" in named and named.isdisjoint(HALF_NAMES) != named.isdisjoint(FULL_NAMES)
 
 
 def attributes_in(ir: object) -> Iterator[str]:
