@@ -14,7 +14,7 @@ from mplint.program.trace import Entry, Trace, possible
 from mplint.program.values import BFLOAT, COMPUTE, DTYPE_NAMES, HALF, SINGLE, Object, Place, Step, Tensor
 from mplint.python.document import is_test_path
 from mplint.python.file import SourceFile
-from mplint.python.syntax import last_name
+from mplint.python.syntax import arguments, last_name
 from mplint.rule import Consequence, Rule
 
 FILLS = (
@@ -355,12 +355,27 @@ def has_another(trace: Trace, made: Place) -> bool:
     around = [node, *file.syntax.ancestors(node)]
     statement = next((part for part in around if isinstance(part, ast.stmt)), node)
     inside = set(ast.walk(node))
-    for call in (part for part in ast.walk(statement) if isinstance(part, ast.Call) and part not in inside and part not in around):
-        name = last_name(call.func)
-        makes = name == "cast" or (name in MAKERS and any(part.arg == "dtype" for part in call.keywords))
-        if makes and FOLLOWED.search(file.text(call)) is None:
-            return True
-    return False
+    calls = (part for part in ast.walk(statement) if isinstance(part, ast.Call) and part not in inside and part not in around)
+    return any(stays_float32(file, call) for call in calls)
+
+
+def stays_float32(file: SourceFile, call: ast.Call) -> bool:
+    """Whether a call makes a tensor in a floating dtype that is written there, or that it takes by itself, and not in that of the layer."""
+    name, given = last_name(call.func), arguments(call)
+    if name != "cast" and name not in MAKERS:
+        return False
+    written = given.get("dtype") or next((value for at, value in given.items() if at not in (0, "name") and is_dtype(value)), None)
+    if written is not None:
+        return WHOLE.search(file.text(written)) is None and FOLLOWED.search(file.text(written)) is None
+    if name in ("constant", "convert_to_tensor"):
+        return any(isinstance(part, ast.Constant) and type(part.value) is float for part in ast.walk(call))
+    return name != "cast"
+
+
+def is_dtype(node: ast.expr) -> bool:
+    """Whether an argument is a dtype, by how it is written."""
+    text = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else last_name(node)
+    return DTYPE_WRITTEN.search(text) is not None
 
 
 def counts(trace: Trace, made: Place) -> bool:
@@ -413,6 +428,8 @@ COUNT = re.compile(r"^fan_|(?:^|_)(?:num|count|n)_|_(?:size|count|length|dim|num
 SIZES = frozenset({"shape", "get_shape", "int_shape", "shape_as_list", "size", "len", "length", "range", "arange", "prod", "reduce_prod"})
 OF_NUMBERS = frozenset({"cast", "to_float", "constant", "convert_to_tensor"})
 MAKERS = frozenset({"constant", "convert_to_tensor", *FILLS})
+DTYPE_WRITTEN = re.compile(r"dtype|^(?:b?float|int|uint|complex)\d+$|^(?:bool|string|half|double|floatx)$")
+WHOLE = re.compile(r"\bu?int\d|\bbool\b|\bstring\b")
 FOLLOWED = re.compile(r"compute_dtype|(?<!self)\.dtype\b")  # the dtype of the layer, or of a tensor
 IN_FLOAT32 = re.compile(r"\bfloatx\(\)|\bfloat32\b")
 
