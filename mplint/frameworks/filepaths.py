@@ -18,6 +18,7 @@ from mplint.program.values import Atom, Constant, Object, Place, Unknown, Value
 vocabulary = Vocabulary()
 KIND = "path"
 PARENTS = "parents of a path"
+DIRNAME = "os.path.dirname("  # begins the symbol of the folder of a program, or of one around it
 OWN = "own place"  # begins what tells the program from whose folder a path counts
 JOINS = ("os.path.join", "posixpath.join")
 PATHS = ("pathlib.Path", "pathlib.PurePath", "pathlib.PosixPath")
@@ -79,9 +80,10 @@ def joined(parts: list[Atom], place: Place, kind: str) -> Value | None:
 @vocabulary.call(*JOINS)
 def join_path(m: Machine, name: str, args: Args, place: Place) -> Value:
     """`os.path.join(folder, name)`."""
-    own = [type(a) is Unknown and a.symbol.startswith(("__file__", "os.path.dirname(", "os.path.abspath(")) for a in args.positional]
-    if own and own[0] and "__file__" in repr(args.positional[0]) and all(type(a) is Constant for a in args.positional[1:]):
-        return Constant("/".join(str(a.value) for a in args.positional[1:] if type(a) is Constant))
+    folders = folders_up(args.get(0))
+    if folders is not None and all(type(a) is Constant for a in args.positional[1:]):
+        own = os.path.basename(place.path) + "/.." * folders
+        return Constant(posixpath.normpath(posixpath.join(own, *(str(a.value) for a in args.positional[1:] if type(a) is Constant))))
     found = None if args.opaque else joined(list(args.positional), place, "str")  # type: ignore[arg-type]
     if found is not None:
         return found
@@ -94,9 +96,9 @@ def new_path(m: Machine, name: str, args: Args, place: Place) -> Value | None:
     """`Path("runs", "best.keras")`."""
     if name not in PATHS or args.opaque:
         return None
-    first = args.get(0)
-    if len(args.positional) == 1 and type(first) is Unknown and first.symbol.partition(IDENTITY)[0] == "__file__":
-        return own_path(place.path, os.path.basename(place.path), place)
+    folders = folders_up(args.get(0)) if len(args.positional) == 1 else None
+    if folders is not None:
+        return own_path(place.path, os.path.basename(place.path) + "/.." * folders, place)
     return joined(list(args.positional), place, "pathlib.Path")  # type: ignore[arg-type]
 
 
@@ -148,6 +150,16 @@ vocabulary.subscripts.append(around)
 @vocabulary.call("os.path.dirname", "os.path.abspath", "os.path.realpath")
 def own_folder(m: Machine, name: str, args: Args, place: Place) -> Value:
     first = args.get(0)
-    if type(first) is Unknown and first.symbol.startswith("__file__"):
-        return first
+    if folders_up(first) is not None:
+        assert type(first) is Unknown
+        return Unknown(f"{DIRNAME}{first.symbol}") if name == "os.path.dirname" else first
     return Unknown(f"{name}(…){IDENTITY}{place.path}:{place.position}")
+
+
+def folders_up(value: Value | None) -> int | None:
+    """How many folders above a program's own file a text is, `os.path.dirname(__file__)`; None for any other."""
+    if type(value) is not Unknown:
+        return None
+    shown = value.symbol.partition(IDENTITY)[0]
+    count = shown.count(DIRNAME)
+    return count if shown.removeprefix(DIRNAME * count) == "__file__" else None
