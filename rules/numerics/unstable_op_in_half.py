@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, MoveStatement, Replace, Severity, Span
@@ -477,22 +477,46 @@ def prepares_half(trace: Trace, place: Place) -> bool:
 
 
 def makes_powers_of_two(trace: Trace, place: Place) -> bool:
-    """Whether the function around a place computes the next power of two, as one does that pads to it."""
+    """Whether the function around a place computes a power of two by a logarithm, as one does that pads to the next one."""
     function = function_around(trace, place)
     parts = list(ast.walk(function)) if function is not None else []
-    if not any(last_name(part.func) in LOGARITHMS_OF_TWO for part in parts if isinstance(part, ast.Call)):
+    if not any(is_logarithm(part, ()) for part in parts):
         return False
-    return any(is_power_of_two(part) for part in parts)
+    kept = [part for part in parts if isinstance(part, ast.Assign)]
+    names: set[str] = set()
+    while more := {name for part in kept if holds_logarithm(part.value, names) for name in assigned(part)} - names:
+        names |= more
+    exponents = (exponent for part in parts if (exponent := exponent_of_two(part)) is not None)
+    return any(holds_logarithm(exponent, names) for exponent in exponents)
 
 
-def is_power_of_two(node: ast.AST) -> bool:
-    """Whether an expression is a power of two by how it is written: `2 ** n`, `pow(2, n)`, `1 << n`."""
+def holds_logarithm(node: ast.expr, names: Collection[str]) -> bool:
+    """Whether an expression is worked out of a logarithm to the base of two, or of `names` for one."""
+    return any(is_logarithm(part, names) for part in ast.walk(node))
+
+
+def is_logarithm(node: ast.AST, names: Collection[str]) -> bool:
+    """Whether an expression is a logarithm to the base of two, or one of `names`."""
+    if isinstance(node, ast.Name):
+        return node.id in names
+    return isinstance(node, ast.Call) and last_name(node.func) in LOGARITHMS_OF_TWO
+
+
+def assigned(statement: ast.Assign) -> Iterator[str]:
+    """The names that a statement gives a value by themselves."""
+    yield from (target.id for target in statement.targets if isinstance(target, ast.Name))
+
+
+def exponent_of_two(node: ast.AST) -> ast.expr | None:
+    """What two is raised to, `2 ** n`, `pow(2, n)`, `1 << n`; None for anything else."""
     match node:
-        case ast.BinOp(left=ast.Constant(value=2), op=ast.Pow()) | ast.BinOp(left=ast.Constant(value=1), op=ast.LShift()):
-            return True
-        case ast.Call(func=func, args=[ast.Constant(value=2), _]):
-            return last_name(func) in ("pow", "power")
-    return False
+        case ast.BinOp(left=ast.Constant(value=2), op=ast.Pow(), right=right):
+            return right
+        case ast.BinOp(left=ast.Constant(value=1), op=ast.LShift(), right=right):
+            return right
+        case ast.Call(func=func, args=[ast.Constant(value=2), exponent]) if last_name(func) in ("pow", "power"):
+            return exponent
+    return None
 
 
 def function_around(trace: Trace, place: Place) -> ast.AST | None:
