@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from mplint.program.lower import IR
 from mplint.program.project import Project
+
+SPACES = frozenset({"globals", "locals", "eval"})  # what gives the names of a module to whoever asks for them by name
 
 
 def parts(ir: object, *kinds: str) -> Iterator[IR]:
@@ -49,3 +51,13 @@ def own_modules(project: Project, path: str, body: object) -> frozenset[str]:
 def is_own(project: Project, path: str, statement: IR) -> bool:
     """Whether `from … import …` in a file takes names from a module of the project."""
     return statement[3] > 0 or project.absolute(path, statement[2]) is not None
+
+
+def takes_by_name(ir: IR, bound: Collection[str]) -> bool:
+    """Whether a lowered module takes members of other modules, `bound` to these names, or its own, by names that it works out."""
+    words = ir[2]
+    if any(f"getattr({name}," in words for name in bound):
+        return True
+    if "__dict__" in words and any(part[3] == "__dict__" and last(part[2]) in bound for part in parts(ir[1], "attribute")):
+        return True
+    return not SPACES.isdisjoint(words) and any(part[2][0] == "name" and part[2][2] in SPACES for part in parts(ir[1], "call"))

@@ -257,10 +257,10 @@ class Programs:
         return self.sure[path]
 
     def is_idle(self, entry: Entry) -> bool:
-        """Whether an entry begins with what none of the project's programs comes to, some of which set a half policy."""
+        """Whether an entry begins with what none of the project's programs comes to by its name, some of which set a half policy."""
         if entry.script or not self.setting or self.is_library(entry.path):
             return False
-        return self.running.programs(entry.path, entry.name) == frozenset()
+        return self.running.programs(entry.path, entry.name) == frozenset() and not self.running.are_taken_by_name(entry.path)
 
     def is_live(self, policy: Policy) -> bool:
         """Whether somebody may set a policy: a parameter that decides it is given by some call, or by users of a library."""

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from mplint.program.entries import definitions, imports, words_in
 from mplint.program.lower import IR
+from mplint.program.lowered import own_modules, takes_by_name
 from mplint.program.project import Project
 from mplint.python.document import is_test_path
 
@@ -75,6 +76,14 @@ class Uses:
                         seen.add((file, unit.known_as))
                         queue.append((file, unit.known_as))
         return frozenset(programs)
+
+    def are_taken_by_name(self, path: str) -> bool:
+        """Whether a program takes members of what a file defines, or of other modules beside it, by names that it works out."""
+        for file in sorted({path, *self.project.graph.above([path])}):
+            ir = self.project.ir(file) if not is_test_path(file) else None
+            if ir is not None and takes_by_name(ir, own_modules(self.project, file, ir[1])):
+                return True
+        return False
 
     def of(self, path: str) -> list[Unit]:
         """The units of a file."""

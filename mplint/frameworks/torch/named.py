@@ -11,12 +11,10 @@ from mplint.frameworks.libraries import Libraries
 from mplint.frameworks.texts import asked
 from mplint.program.entries import words_in, words_of
 from mplint.program.lower import IR
-from mplint.program.lowered import parts
+from mplint.program.lowered import imported_names, parts, takes_by_name
 from mplint.program.project import Project
 from mplint.program.trace import Ask, Words
 from mplint.python.document import is_test_path
-
-SPACES = frozenset({"globals", "locals", "eval"})  # what gives the names of a module to whoever asks for them by name
 
 
 @dataclass(slots=True)
@@ -162,14 +160,7 @@ class Named:
     def reads(self, user: str) -> bool:
         """Whether one program takes members of a module that it imports, or its own, by names that it works out."""
         ir = self.project.ir(user)
-        if ir is None:
-            return False
-        bound = imported(ir[1])
-        if any(f"getattr({name}," in ir[2] for name in bound):
-            return True
-        if "__dict__" in ir[2] and any(part[3] == "__dict__" and part[2][-1] in bound for part in parts(ir[1], "attribute")):
-            return True
-        return not SPACES.isdisjoint(ir[2]) and any(part[2][0] == "name" and part[2][2] in SPACES for part in parts(ir[1], "call"))
+        return ir is not None and takes_by_name(ir, imported_names(ir[1]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,12 +212,6 @@ def flat(body: Iterable[IR]) -> Iterator[IR]:
 def takes(statement: IR, name: str) -> bool:
     """Whether a statement imports a name, or all names, from a module."""
     return statement[0] == "from" and any(given in (name, "*") for given, _ in statement[4])
-
-
-def imported(ir: object) -> frozenset[str]:
-    """The names that import statements bind."""
-    pairs = (pair for part in parts(ir, "import", "from") for pair in (part[2] if part[0] == "import" else part[4]))
-    return frozenset(alias or given.partition(".")[0] for given, alias in pairs)
 
 
 LOADER = "import_module"
