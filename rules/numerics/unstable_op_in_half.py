@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, MoveStatement, Replace, Severity, Span
@@ -249,21 +249,15 @@ class UnstableOpInHalf(Rule):
 
     def refused(self, trace: Trace) -> Iterator[Finding]:
         """Operations that have no kernel for the half tensors which they get."""
-        told: set[tuple[str, ast.AST | None]] = set()
-        for item in half.found(trace, "no half kernel"):
+        refused = [item for item in half.found(trace, "no half kernel") if is_refused(trace, item.event)]
+        told = {id(item) for item in one_a_function(trace, [item for item in refused if is_sized(item.event)])}
+        for item in refused:
             event = item.event
             tensor, name, what = event.data["tensor"], str(event.data["name"]), str(event.data["what"])
-            if not isinstance(tensor, Tensor) or is_test_path(event.place.path) or is_attempted(trace, event.place):
+            sized = is_sized(event)
+            if not isinstance(tensor, Tensor) or (sized and id(item) not in told):
                 continue
             dtype = "bfloat16" if tensor.dtypes == {BFLOAT} else "float16"
-            sized = what == "transform" and dtype == "float16"
-            if sized and (prepares_half(trace, event.place) or any(makes_powers_of_two(trace, at) for at in (event.place, *event.calls))):
-                continue
-            function = (event.place.path, function_around(trace, event.place))
-            if sized and function in told and function[1] is not None:
-                continue  # what computes the spectra of several things is mended once
-            if sized:
-                told.add(function)
             raises = " and raises on CUDA unless each size is a power of two" if sized else ", for which it has no kernel, and raises"
             yield self.at(
                 trace,
@@ -467,6 +461,31 @@ def is_chosen_by_dtype(trace: Trace, cast: Place) -> bool:
     file, node = trace.node(cast) or (None, None)
     around = file.syntax.ancestors(node) if file is not None and node is not None else ()
     return any(isinstance(part, ast.If | ast.IfExp) and DTYPE_ASKED.search(ast.unparse(part.test)) is not None for part in around)
+
+
+def is_refused(trace: Trace, event: Event) -> bool:
+    """Whether an operation without a kernel is a mistake: none in a test, or that somebody catches or pads for."""
+    if is_test_path(event.place.path) or is_attempted(trace, event.place):
+        return False
+    padded = is_sized(event) and any(makes_powers_of_two(trace, at) for at in (event.place, *event.calls))
+    return not padded and not (is_sized(event) and prepares_half(trace, event.place))
+
+
+def is_sized(event: Event) -> bool:
+    """Whether an operation is a transform in float16, which takes some sizes."""
+    tensor = event.data["tensor"]
+    return event.data["what"] == "transform" and isinstance(tensor, Tensor) and tensor.dtypes != {BFLOAT}
+
+
+def one_a_function(trace: Trace, items: Sequence[half.Found]) -> list[half.Found]:
+    """Of the transforms in each function, which are mended together, the first that asks least of a user; all that stand in none."""
+    found: dict[object, half.Found] = {}
+    for item in items:
+        place = item.event.place
+        key = (place.path, function_around(trace, place) or place)
+        if key not in found or len(item.verdict.switches) < len(found[key].verdict.switches):
+            found[key] = item
+    return list(found.values())
 
 
 def prepares_half(trace: Trace, place: Place) -> bool:
