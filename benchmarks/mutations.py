@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
 import json
 import os
 import random
@@ -25,15 +26,17 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 
 from mistakes import keras_models, loops, numerics, spellings
-from mistakes.reach import facts_of, is_run
+from mistakes.project import project_of
+from mistakes.reach import facts_of, is_on, is_run
 from mistakes.sources import KINDS, Kind, Mutant, Program, read, span
 
 import mplint
 from mplint.config import Config
-from mplint.findings import Finding
+from mplint.findings import Finding, Severity
 
 FAMILIES = (loops, numerics, keras_models, spellings)
 PINS = re.compile(r"req.*\.txt$|setup\.(py|cfg)$|\.toml$|\.ya?ml$|Dockerfile|Pipfile$|\.md$", re.I)
+TOLD = re.compile(r"\.(ya?ml|json|toml|cfg|ini|sh|bash|slurm|sbatch|md|rst|ipynb)$|^(Makefile|Dockerfile)$", re.I)
 SKIPPED = re.compile(r"(^|/)(\.git|tests?|node_modules|build|docs?)(/|$)")
 
 
@@ -77,15 +80,31 @@ def programs(folder: str, limit: int) -> list[Program]:
     if len(paths) > limit:
         return []
     found = [program for path in sorted(paths) if (program := read(path)) is not None]
-    facts = facts_of(found, pins_of(folder), texts_of(paths))
+    facts = facts_of(found, pins_of(folder), project_of(modules(found, paths), told_in(folder)))
     return [replace(program, facts=facts) for program in found]
 
 
-def texts_of(paths: Iterable[str]) -> Iterator[str]:
-    """What stands in files."""
+def modules(found: Iterable[Program], paths: Iterable[str]) -> Iterator[tuple[str, ast.Module]]:
+    """Every file that parses, by path; those of programs as they were read."""
+    known = {program.path: program.tree for program in found}
     for path in paths:
-        with open(path, encoding="utf-8", errors="replace") as stream:
-            yield stream.read()
+        with contextlib.suppress(OSError, ValueError, SyntaxError, RecursionError):
+            yield path, known[path] if path in known else ast.parse(text_in(path))
+
+
+def told_in(folder: str) -> Iterator[tuple[str, str]]:
+    """The settings, scripts of the shell, notebooks and instructions of a project, by path."""
+    for at, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if name not in (".git", "node_modules")]
+        for path in (os.path.join(at, name) for name in sorted(names) if TOLD.search(name)):
+            if os.path.getsize(path) < 400_000:
+                yield path, text_in(path)
+
+
+def text_in(path: str) -> str:
+    """What stands in a file."""
+    with open(path, encoding="utf-8", errors="replace") as stream:
+        return stream.read()
 
 
 def pins_of(folder: str) -> str:
@@ -93,8 +112,7 @@ def pins_of(folder: str) -> str:
     texts = []
     for name in sorted(os.listdir(folder)):
         if PINS.search(name) and os.path.isfile(os.path.join(folder, name)):
-            with open(os.path.join(folder, name), encoding="utf-8", errors="replace") as stream:
-                texts.append(stream.read())
+            texts.append(text_in(os.path.join(folder, name)))
     return "\n".join(texts)
 
 
@@ -156,7 +174,10 @@ Places = dict[str, list[tuple[Program, Mutant]]]
 
 def places_of(sources: list[Program], wanted: Iterable[Kind]) -> Places:
     """Where each kind of mistake can be put in a project."""
-    found = {k.name: [(p, m) for p in sources for m in k.make(p) if m.text != p.text and parses(m) and is_run(p, m)] for k in wanted}
+    found = {
+        k.name: [(p, m) for p in sources for m in k.make(p) if m.text != p.text and parses(m) and is_on(p, k) and is_run(p, m)]
+        for k in wanted
+    }
     return {name: places for name, places in found.items() if places}
 
 
@@ -190,7 +211,11 @@ def run(options: argparse.Namespace) -> list[Row]:
         if not places:
             continue
         start = time.process_time()
-        before = report_of(checked(folder))
+        right = checked(folder)
+        before = report_of(right)
+        if options.show:
+            told = Counter(f.code for f in right if f.severity is not Severity.INFO)
+            print(f"{name}: {sum(told.values())} findings above info in the right code {dict(told)}", file=sys.stderr, flush=True)
         if time.process_time() - start > options.seconds:
             print(f"{name}: left out, its check takes {time.process_time() - start:.0f} s", file=sys.stderr, flush=True)
             continue

@@ -39,10 +39,10 @@ def has_tape(program: Program) -> bool:
     return "tape" in program.text
 
 
-training = kinds_of("training", has_tape)
-numerics = kinds_of("numerics", sets_policy)
+training = kinds_of("training", has_tape, "policy")
+numerics = kinds_of("numerics", sets_policy, "policy")
 api = kinds_of("api", always)
-shapes = kinds_of("shapes", sets_policy)
+shapes = kinds_of("shapes", sets_policy, "policy")
 
 
 @training("scaled loss dropped", "MP301 MP302 MP313", "MP308")

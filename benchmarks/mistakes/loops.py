@@ -34,7 +34,7 @@ from mistakes.sources import (
 
 CLIPS = ("clip_grad_norm_", "clip_grad_value_", "dispatch_clip_grad", "clip_grad_norm")
 
-kind = kinds_of("training", whole_loop)
+kind = kinds_of("training", whole_loop, "scaler")
 
 
 def scaler_statements(program: Program, name: str) -> list[ast.stmt]:
@@ -137,7 +137,7 @@ def unscaled(program: Program) -> Iterator[Mutant]:
             yield program.replace_all(changes, span(scale) | span(step))
 
 
-@kind("scaler dropped from a checkpoint", "MP307")
+@kind("scaler dropped from a checkpoint", "MP307", needs="state")
 def checkpoint_forgets(program: Program) -> Iterator[Mutant]:
     for node in program.nodes if scaler_calls(program, "state_dict") else ():
         if isinstance(node, ast.Dict) and any(key is not None for key in node.keys):
@@ -156,7 +156,7 @@ def checkpoint_forgets(program: Program) -> Iterator[Mutant]:
             yield program.replace(node, "pass", lines)
 
 
-@kind("scaler not restored", "MP307")
+@kind("scaler not restored", "MP307", needs="state")
 def not_restored(program: Program) -> Iterator[Mutant]:
     for statement in scaler_statements(program, "load_state_dict"):
         if scaler_calls(program, "state_dict"):

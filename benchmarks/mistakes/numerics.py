@@ -22,7 +22,7 @@ from mistakes.sources import (
     text_of,
 )
 
-kind = kinds_of("numerics", reached_alone)
+kind = kinds_of("numerics", reached_alone, "scaler")
 MATRIX_WORK = frozenset(("Linear", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d"))
 FORCED = re.compile(r"float\(|float32|dtype=")
 

@@ -5,29 +5,26 @@ from __future__ import annotations
 import ast
 import os
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
-from mistakes.sources import Facts, Mutant, Program, calls_of, dotted, last_name, scaler_calls, span
+from mistakes.project import Project
+from mistakes.sources import Facts, Kind, Mutant, Program, calls_of, dotted, first_line, function_of, last_name, runs, scaler_calls
 
 MODULES = ("Module", "LightningModule", "ModuleList", "Sequential")
 REGIONS = ("autocast", "amp.autocast", "torch.autocast", "torch.amp.autocast", "torch.cuda.amp.autocast", "cuda.amp.autocast")
 POLICY = re.compile(r"""set_(global_)?(dtype_)?policy\(.{0,80}['"]mixed_float16|Policy\(['"]mixed_float16""", re.S)
-WORD = re.compile(r"[A-Za-z_]\w*")
-GIVEN = re.compile(r"\b([A-Za-z_]\w*)\s*=(?!=)(?!\s*(?:None|False|0)\b)")
+SETTERS = ("set_global_policy", "set_dtype_policy", "set_policy")
 AMP = re.compile(r"^\s*(from [\w.]+ import .*\bamp\b|import .*\bas amp\b)", re.M)
 BRANCHED = ("bfloat16", "float32", "cpu", "False")
 
 
-def facts_of(programs: Iterable[Program], pins: str, texts: Iterable[str]) -> Facts:
-    """What makers of mistakes may take for granted in these files, in what the project says of versions, and in all of its code."""
-    sources = list(programs)
+def facts_of(programs: Iterable[Program], pins: str, project: Project) -> Facts:
+    """What makers of mistakes may take for granted in these files, by the project around them and by what it says of versions."""
+    first = Facts(project=project)
+    sources = [replace(p, facts=first) for p in programs]
     text = "\n".join(p.text for p in sources)
-    words: Counter[str] = Counter()
-    given: set[str] = set()
-    for each in texts:
-        words.update(WORD.findall(each))
-        given.update(GIVEN.findall(each))
     return Facts(
         half=frozenset(half_classes(sources)) if "GradScaler(" in text else frozenset(),
         scaled="GradScaler(" in text and "autocast" in text,
@@ -37,48 +34,46 @@ def facts_of(programs: Iterable[Program], pins: str, texts: Iterable[str]) -> Fa
         wrapped=any(calls_of(program, "LossScaleOptimizer") for program in sources),
         unscaled=any(scaler_calls(program, "unscale_") for program in sources),
         old_torch=re.search(r"\btorch\W{0,3}[=~<]=?\W?\s*(1\.|2\.[0-3]\b)", pins) is not None,
-        words=words,
-        given=frozenset(given),
         accelerated=re.search(r"(Accelerator|Fabric)\([^()]*(mixed_precision|precision)\s*=(?!\s*.(no|bf16|32))", text) is not None,
+        project=project,
+        scaling=frozenset(p.path for p in sources if any(can_be_on(p, c) for c in calls_of(p, "GradScaler"))),
+        casting=frozenset(p.path for p in sources if any(can_be_on(p, c) for c in calls_of(p, "autocast"))),
+        policed=any(runs(p, c) for p in sources for c in calls_of(p, *SETTERS) if mixed(p, c)),
+        saved=any(runs(p, c) for p in sources for c in scaler_calls(p, "state_dict")),
+        restored=any(runs(p, c) for p in sources for c in scaler_calls(p, "load_state_dict")),
     )
 
 
+def can_be_on(program: Program, call: ast.Call) -> bool:
+    """Whether something reaches the call of a scaler or a region, and what says that it is enabled may be true."""
+    given = [*(k.value for k in call.keywords if k.arg == "enabled"), *(call.args if last_name(call.func) == "autocast" else ())]
+    return runs(program, call) and all(program.facts.project.possible(v, True, function_of(program, call)) for v in given)
+
+
+def mixed(program: Program, call: ast.Call) -> bool:
+    """Whether a call that sets a policy may set a mixed one."""
+    words = ast.unparse(call)
+    return "mixed" in words or not any(isinstance(a, ast.Constant) for a in call.args)
+
+
+def is_on(program: Program, kind: Kind) -> bool:
+    """Whether what a kind of mistake needs can be switched on: a scaler and a region, or a policy; for states, one that is restored."""
+    facts = program.facts
+    if kind.needs == "state":
+        return bool(facts.scaling) and facts.saved and facts.restored
+    if kind.needs == "policy":
+        return facts.policed
+    made = [program.path] if calls_of(program, "GradScaler") else facts.scaling
+    entered = [program.path] if calls_of(program, "autocast") else facts.casting
+    return kind.needs != "scaler" or (any(p in facts.scaling for p in made) and any(p in facts.casting for p in entered))
+
+
 def is_run(program: Program, mutant: Mutant) -> bool:
-    """Whether what a mutant changes may run: something names the function and its class, and what turns the arm on is given somewhere."""
+    """Whether what a mutant changes may run: something reaches the functions around it, and the tests around it may come out so."""
     both = zip(program.lines, mutant.text.split("\n"), strict=False)
     changed = next((n for n, (one, other) in enumerate(both, 1) if one != other), 0)
-    around = [n for n in program.nodes if isinstance(n, (ast.FunctionDef, ast.ClassDef, ast.If)) and changed in span(n)]
-    functions = [n for n in around if isinstance(n, ast.FunctionDef)]
-    for node in around:
-        owner = program.parents[node]
-        of_base = isinstance(owner, ast.ClassDef) and bool(owner.bases)  # a framework or another class may call it by name
-        if isinstance(node, ast.If):
-            arm = any(changed in span(statement) for statement in node.body)
-            if arm and any(turns_on(node.test, function) and tested(node.test) not in program.facts.given for function in functions):
-                return False
-        elif not of_base and not node.decorator_list and not node.name.startswith("__") and not is_named(program, node.name):
-            return False
-    return True
-
-
-def is_named(program: Program, name: str) -> bool:
-    """Whether something else than definitions names a function or class in the project."""
-    return program.facts.words[name] > len(re.findall(rf"^\s*(?:def|class) {name}\b", program.text, re.M))
-
-
-def tested(test: ast.expr) -> str:
-    """The name that a test asks for being there: `clip`, `clip is not None`, `clip > 0`."""
-    return test.id if isinstance(test, ast.Name) else tested(test.left) if isinstance(test, ast.Compare) else ""
-
-
-def turns_on(test: ast.expr, function: ast.FunctionDef) -> bool:
-    """Whether a test asks for a parameter that is off by default."""
-    arguments = function.args
-    pairs: list[tuple[ast.arg, ast.expr | None]] = [*zip(arguments.args[::-1], arguments.defaults[::-1], strict=False)]
-    pairs += zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
-    off = {a.arg for a, default in pairs if isinstance(default, ast.Constant) and not default.value}
-    negative = isinstance(test, ast.Compare) and isinstance(test.ops[0], (ast.Is, ast.Eq))
-    return not negative and tested(test) in off
+    around = [n for n in program.nodes if isinstance(n, ast.stmt) and changed in range(first_line(n), (n.end_lineno or n.lineno) + 1)]
+    return not around or runs(program, min(around, key=lambda n: ((n.end_lineno or n.lineno) - first_line(n), -n.col_offset)))
 
 
 def under_policies(programs: list[Program]) -> set[tuple[str, str]]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate
+
+from mistakes.project import DEFINITIONS, Project
 
 SCALER = re.compile(r"scal", re.I)
 NO_SCALER = re.compile(r"standard|minmax|image|autoscal|sched|label", re.I)
@@ -35,7 +37,8 @@ class Mutant:
 class Facts:
     """What the syntax of a project says: the classes whose forward a float16 region runs, and who says that half precision is used.
 
-    `words` counts the identifiers of all files, `given` holds the names that get another value than None.
+    `scaling` and `casting` hold the files in which a loss scaler is made and a region is entered that can be on, `policed` says whether a
+    mixed policy is set where something reaches it, `saved` and `restored` whether the state of a scaler is.
     """
 
     half: frozenset[str] = frozenset()
@@ -47,8 +50,12 @@ class Facts:
     keras_half: frozenset[tuple[str, str]] = frozenset()
     wrapped: bool = False
     accelerated: bool = False
-    words: Counter[str] = field(default_factory=Counter)
-    given: frozenset[str] = frozenset()
+    project: Project = field(default_factory=Project)
+    scaling: frozenset[str] = frozenset()
+    casting: frozenset[str] = frozenset()
+    policed: bool = False
+    saved: bool = False
+    restored: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +149,8 @@ Decided = Callable[[Program], bool]
 class Kind:
     """A kind of mistake: the codes that speak of it, those that may speak of its consequences, and how it is put in.
 
-    `alone` says whether the file with the mistake decides that it is one, or others do.
+    `alone` says whether the file with the mistake decides that it is one, or others do; `needs` what has to be switched on for it: a
+    "scaler" with its region, a "policy", the "state" of a scaler that is saved and restored, or nothing.
     """
 
     name: str
@@ -151,17 +159,18 @@ class Kind:
     also: frozenset[str]
     alone: Decided
     make: Maker
+    needs: str = ""
 
 
 KINDS: dict[str, Kind] = {}
 
 
-def kinds_of(family: str, alone: Decided) -> Callable[..., Callable[[Maker], Maker]]:
+def kinds_of(family: str, alone: Decided, needs: str = "") -> Callable[..., Callable[[Maker], Maker]]:
     """The decorator that enters the kinds of a family into the table."""
 
-    def kind(name: str, codes: str, also: str = "", alone: Decided = alone) -> Callable[[Maker], Maker]:
+    def kind(name: str, codes: str, also: str = "", alone: Decided = alone, needs: str = needs) -> Callable[[Maker], Maker]:
         def enter(make: Maker) -> Maker:
-            KINDS[name] = Kind(name, family, frozenset(codes.split()), frozenset(also.split()), alone, make)
+            KINDS[name] = Kind(name, family, frozenset(codes.split()), frozenset(also.split()), alone, make, needs)
             return make
 
         return enter
@@ -298,6 +307,25 @@ def loops_of(program: Program, node: ast.AST) -> list[ast.For | ast.While]:
         if isinstance(node, (ast.For, ast.While)):
             found.append(node)
     return found
+
+
+def tests_of(program: Program, node: ast.AST) -> Iterator[tuple[ast.expr, bool]]:
+    """The tests under which a node runs, with how each has to come out."""
+    while (at := program.parents.get(node)) is not None:
+        if isinstance(at, (ast.If, ast.IfExp)) and node is not at.test:
+            body = at.body if isinstance(at.body, list) else [at.body]
+            yield at.test, any(node is statement for statement in body)
+        node = at
+
+
+def runs(program: Program, node: ast.AST) -> bool:
+    """Whether something reaches the definitions around a node, and every test around it may come out right."""
+    project, at = program.facts.project, node
+    while at in program.parents:
+        at = program.parents[at]
+        if isinstance(at, DEFINITIONS) and not project.is_reached(program.path, at):
+            return False
+    return all(project.possible(test, wanted, function_of(program, test)) for test, wanted in tests_of(program, node))
 
 
 def guarded(program: Program, node: ast.AST) -> bool:
