@@ -426,13 +426,28 @@ def updates_after_unscale(entry: Entry) -> Iterator[tuple[Event, Event, Place]]:
             if later.kind != "scaler step" or later.data["scaler"] != event.data["scaler"] or extend(event.path, later.path) is None:
                 continue
             held = states.get(later.data["key"]) if isinstance(states, dict) else None
-            known = steps.states_of(held, extend(event.path, later.path) or event.path) if held is not None else []
-            reaches = any(
-                kind == "ready" for kind, _ in steps.states_of(later.data["before"], extend(event.path, later.path) or event.path)
-            )
-            if reaches and known and all(kind == "unscaled" for kind, _ in known) and known[0][1] is not None:
-                yield event, later, known[0][1]
+            unscaled = between(held, later, extend(event.path, later.path) or event.path) if held is not None else None
+            if unscaled is not None:
+                yield event, later, unscaled
             break
+
+
+def between(held: object, step: Event, path: Path) -> Place | None:
+    """Where an optimizer was unscaled that an update finds unscaled and a step then finds ready, on some path or on every one.
+
+    `held` is what the scaler knows of it at the update. Where it is not unscaled on some of the paths, nothing else may be known there.
+    """
+    ways: list[tuple[Path, str, Place | None]] = [
+        (way, *state.data)
+        for way, state in possible(held, path)  # type: ignore[arg-type]
+        if type(state) is State and isinstance(state.data, tuple)
+    ]
+    if any(kind not in ("unscaled", "ready") for _, kind, _ in ways):
+        return None
+    for way, kind, place in ways:
+        if kind == "unscaled" and place is not None and any(known == "ready" for known, _ in steps.states_of(step.data["before"], way)):
+            return place
+    return None
 
 
 def has_checked(update: Event) -> bool:
