@@ -45,7 +45,8 @@ def late_policies(trace: Trace, entry: Entry) -> list[Late]:
     begun: Event | None = None
     firsts: dict[Place, Event] = {}
     found: dict[Place, Late] = {}
-    default = ("float32" if entry.script else OPEN, None)
+    default = "float32" if entry.script else OPEN
+    chosen = {event.place for event in entry.of("policy set")}  # float32 of `set_floatx` is no choice for some models alone
     for event in entry.events:
         if event.kind == "policy set" and is_mixed(event) and is_set_back(entry, event):
             continue
@@ -66,7 +67,8 @@ def late_policies(trace: Trace, entry: Entry) -> list[Late]:
             policy = event.data["policy"]
             for key in [key for key, (_, made) in waiting.items() if made.place == event.place]:
                 del waiting[key]  # built once more, under the policy
-            if event.get("dtype") is None and type(policy) is State and policy.data == default and not is_neutral(event):
+            name, place = policy.data if type(policy) is State and isinstance(policy.data, tuple) else (None, None)
+            if event.get("dtype") is None and name == default and place not in chosen and not is_neutral(event):
                 built |= dict.fromkeys(made_by(event), event)
     return list(found.values())
 
