@@ -103,6 +103,17 @@ def is_text(m: Machine, unknown: Unknown) -> bool:
     return isinstance(switch.default.value, str)
 
 
+def is_single(m: Machine, unknown: Unknown) -> bool:
+    """Whether an unknown is a setting to which files give one value, and no section or list of others."""
+    switch = m.switches.get(unknown.symbol)
+    if switch is None or switch.kind != "setting" or switch.base or switch.test or type(switch.default) is not Constant:
+        return False
+    return isinstance(switch.default.value, (bool, int, float, str))
+
+
+SECTIONS = frozenset({"builtins.dict", "builtins.list", "builtins.tuple", "omegaconf.DictConfig", "omegaconf.ListConfig"})
+
+
 def is_instance(m: Machine, atom: Atom, kind: Value) -> bool | None:
     """Whether an atom is an instance of a class; None where nobody knows."""
     wanted = kind.name if type(kind) in (External, Class) else None  # type: ignore[union-attr]
@@ -111,6 +122,8 @@ def is_instance(m: Machine, atom: Atom, kind: Value) -> bool | None:
         return wanted.removeprefix("builtins.") in names if wanted else None
     if type(atom) is Unknown and wanted is not None and (atom.hint == wanted or (wanted == "builtins.str" and is_text(m, atom))):
         return True
+    if type(atom) is Unknown and wanted in SECTIONS and is_single(m, atom):
+        return False
     if type(atom) is Object and type(atom.type) is Class:
         if type(kind) is Class:
             from mplint.program.expressions import ancestors

@@ -17,6 +17,7 @@ from mplint.program.expressions import (
     combine,
     compare,
     either,
+    entries_of,
     evaluate,
     items_of,
     keep_test,
@@ -436,7 +437,9 @@ def s_for(m: Machine, ir: IR) -> bool:
     _, position, target, items, body, orelse = ir
     value = evaluate(m, items)
     elements = (names_in(m, value, items[1]) if refuses(body) else None) or iterate(m, value, items[1], ROUNDS)
-    if len(elements) == UNROLLED and sets_attributes(body):
+    if fills_by_name(target, body) and (known := of_settings(m, value)):
+        elements = known
+    elif len(elements) == UNROLLED and sets_attributes(body):
         elements = iterate(m, value, items[1], MOST_SET)
     elif len(elements) == UNROLLED and chooses_by(target, body):
         elements = iterate(m, value, items[1], MOST_CHOSEN)
@@ -480,6 +483,37 @@ def sets_attributes(body: Sequence[IR]) -> bool:
     return bool(
         statement[0] == "expression" and statement[2][0] == "call" and statement[2][2][:1] == ("name",) and statement[2][2][2] == "setattr"
     )
+
+
+def fills_by_name(target: IR, body: Sequence[IR]) -> bool:
+    """Whether the body of a loop only sets items by the name that it goes over, in the arms of branches too: `found[name] = …`."""
+    name = target[2][0] if target[0] == "tuple" and target[2] else target
+    if name[0] != "name" or not body:
+        return False
+    for statement in body:
+        if statement[0] == "if":
+            if not fills_by_name(target, statement[3]) or (statement[4] and not fills_by_name(target, statement[4])):
+                return False
+        elif statement[0] != "assign" or not all(held[0] == "subscript" and held[3][::2] == name[::2] for held in statement[2]):
+            return False
+    return True
+
+
+def of_settings(m: Machine, value: Value) -> list[Value]:
+    """The names, or names and values, that are known of a section of settings; users may add others."""
+    if type(value) is not Object or value.kind not in ("settings", "list"):
+        return []
+    if value.kind == "settings":
+        entries = entries_of(m, value)
+        return [Constant(name) for name, _ in entries.entries[:MOST_SET]] if entries is not None else []
+    held = m.read(value.id, "#items")
+    named = type(held) is Items and held.rest is not None and all(type(key_in(item)) is Constant for item in held.items)
+    return list(held.items[:MOST_SET]) if named else []  # type: ignore[union-attr]
+
+
+def key_in(item: Value) -> Value:
+    """The key of a pair, or what is a key by itself."""
+    return item.items[0] if type(item) is Items and len(item.items) == 2 else item
 
 
 def chooses_by(target: IR, body: Sequence[IR]) -> bool:
