@@ -1338,7 +1338,7 @@ def unknown_methods(m: Machine, atom: Atom, name: str, args: Args, place: Place)
         if name in ("scale", "step") and not args.positional:
             return None
         return not_none(m, atom, scaler_method(m, atom, name, args, place))
-    if name == "step" and shown.endswith((")", "]")) and "sched" in m.written.lower():
+    if name == "step" and shown.endswith((")", "]")) and is_named_scheduler(m.written):
         return None  # one of several things that a maker of optimizers gives
     if name in ("step", "zero_grad", "state_dict", "load_state_dict") and (is_named_optimizer(last) or hint.endswith("optimizer")):
         return optimizer_method(m, atom, name, args, place)
@@ -1424,6 +1424,11 @@ def is_named_scaler(atom: Unknown) -> bool:
 def is_called_scaler(name: str) -> bool:
     """Whether a name says that something scales losses, and not data."""
     return "gradscaler" in name or "grad_scaler" in name or "loss_scaler" in name
+
+
+def is_named_scheduler(text: str) -> bool:
+    """Whether what stands for a value says that it sets learning rates: "scheduler", or "get_cosine_schedule_with_warmup()"."""
+    return "sched" in text.lower()
 
 
 def is_named_optimizer(name: str) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from mplint.frameworks.torch.protocol import (
     dtype_of,
+    is_named_scheduler,
     is_optimizer_name,
     key_of,
     map_value,
@@ -23,7 +24,7 @@ from mplint.frameworks.vocabulary import Entered, Vocabulary
 from mplint.precisions import dtypes
 from mplint.program.conditions import Path
 from mplint.program.expressions import bind, class_member
-from mplint.program.machine import Args, Event, Machine
+from mplint.program.machine import IDENTITY, Args, Event, Machine
 from mplint.program.store import join
 from mplint.program.values import (
     ANY,
@@ -133,7 +134,7 @@ def managed_unknown(m: Machine, atom: Atom, name: str, args: Args, place: Place)
     if name not in ("step", "zero_grad") or type(atom) not in (Unknown, Object):
         return None
     trainer = manager_of(m, atom)
-    if trainer is None:
+    if trainer is None or (type(atom) is Unknown and any(map(is_named_scheduler, (atom.symbol.partition(IDENTITY)[0], m.written)))):
         return None
     return trainer_step(m, trainer, atom, place) if name == "step" else zero_grad(m, atom, place)
 
