@@ -3,7 +3,8 @@
 A literal is `(key, sense)`. Keys: `("true", symbol)`, the truth of an unknown; `("true", symbol, bound)`, of one that is a number
 compared with another; `("in", symbol, constants)`, an unknown equal to one of these; `("all", literals)`, several at once (its negation
 is a clause); `("place", …)`, what can't be named; `("place", "test", literals)` with the sense False, that a test did not come out by
-these; `("place", "ways", sets of literals)`, that a test came out by one of these, or with the sense False by none.
+these; `("place", "ways", sets of literals)`, that a test came out by one of these, or with the sense False by none; `("place",
+"untold", digest)`, that something holds by one of several ways that are too many to keep.
 """
 
 from __future__ import annotations
@@ -340,7 +341,8 @@ def tells_arms_apart(key: Key) -> bool:
 def either_way(ways: Sequence[Path], most: int = MAX_WEIGHT) -> tuple[Path, bool]:
     """Several ways to one thing as a single set of literals: what they share, and that not all fail; and whether that tells all.
 
-    Where clauses can't tell it, the ways themselves do, as long as they hold no more than the `most` literals.
+    Where clauses can't tell it, the ways themselves do, as long as they hold no more than the `most` literals. Of more it is told that
+    there are conditions, so that nothing is proven by leaving them out.
     """
     if len(ways) == 1:
         return ways[0], True
@@ -365,7 +367,15 @@ def either_way(ways: Sequence[Path], most: int = MAX_WEIGHT) -> tuple[Path, bool
             return shared | left[0], True
         if most and sum(map(weight, left)) <= most:
             return shared | {(("place", "ways", frozenset(left)), True)}, True
+        if most:
+            return shared | {untold(left)}, False
     return shared, False
+
+
+def untold(ways: Iterable[Path]) -> Condition:
+    """That one of several ways was taken, which are too many to keep: the same for the same ways, in every run."""
+    texts = "\n".join(text for text, _ in in_order(frozenset(ways)))
+    return ("place", "untold", blake2b(texts.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()), True
 
 
 def weight(literals: Path) -> int:

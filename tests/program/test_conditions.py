@@ -197,3 +197,12 @@ def test_text_and_the_same_in_lower_case_are_one_choice() -> None:
     assert extend(frozenset({text}), [(lower, True)]) is not None
     assert extend(frozenset({text}), [(lower, False)]) is None
     assert extend(frozenset({(("in", "precision\x00option.lower", frozenset({"bf16"})), True)}), [text]) is None
+
+
+def test_ways_that_are_too_many_to_keep_leave_a_condition_behind() -> None:
+    ways = [frozenset({(("true", f"a{n}"), True), (("true", f"b{n}"), True)}) for n in range(20)]
+    told, exact = either_way(ways)
+    assert not exact and told, "nothing is proven by leaving them out"
+    assert told == either_way(list(reversed(ways)))[0]
+    assert told != either_way(ways[:-1])[0]
+    assert extend(told, frozenset({(("true", "a0"), False)})) is not None
