@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from mutations import mutated
+from changed_bytes import mutated
 from scripts import Scripts
 
 from mplint.config import Config, load_config
