@@ -364,7 +364,9 @@ def stays_float32(file: SourceFile, call: ast.Call) -> bool:
     name, given = last_name(call.func), arguments(call)
     if name != "cast" and name not in MAKERS:
         return False
-    written = given.get("dtype") or next((value for at, value in given.items() if at not in (0, "name") and is_dtype(value)), None)
+    written = given.get("dtype") or (given.get(1) if name == "cast" else None)
+    if written is None:
+        written = next((value for at, value in given.items() if at not in (0, "name") and is_dtype(value)), None)
     if written is not None:
         return WHOLE.search(file.text(written)) is None and FOLLOWED.search(file.text(written)) is None
     if name in ("constant", "convert_to_tensor"):
@@ -428,7 +430,7 @@ COUNT = re.compile(r"^fan_|(?:^|_)(?:num|count|n)_|_(?:size|count|length|dim|num
 SIZES = frozenset({"shape", "get_shape", "int_shape", "shape_as_list", "size", "len", "length", "range", "arange", "prod", "reduce_prod"})
 OF_NUMBERS = frozenset({"cast", "to_float", "constant", "convert_to_tensor"})
 MAKERS = frozenset({"constant", "convert_to_tensor", *FILLS})
-DTYPE_WRITTEN = re.compile(r"dtype|^(?:b?float|int|uint|complex)\d+$|^(?:bool|string|half|double|floatx)$")
+DTYPE_WRITTEN = re.compile(r"d(?:ata_?)?type|^(?:b?float|int|uint|complex)\d+$|^(?:bool|string|half|double|floatx)$")
 WHOLE = re.compile(r"\bu?int\d|\bbool\b|\bstring\b")
 FOLLOWED = re.compile(r"compute_dtype|(?<!self)\.dtype\b")  # the dtype of the layer, or of a tensor
 IN_FLOAT32 = re.compile(r"\bfloatx\(\)|\bfloat32\b")
