@@ -221,8 +221,8 @@ def is_on(trace: Trace, entry: Entry, case: Case) -> bool:
 def save_it(trace: Trace, entry: Entry, case: Case) -> Fix | None:
     """Add the scaler's state to the dict, and load it after the optimizer's where that is in sight."""
     saved, stepped = trace.node(case.place), trace.node(case.step)
-    if saved is None or stepped is None or saved[0] is not stepped[0] or not case.optimizers:
-        return None
+    if saved is None or stepped is None or saved[0] is not stepped[0] or not case.optimizers or system_of(case.scaler):
+        return None  # what steps is the optimizer itself, where a system holds the scaler
     (file, call), (_, step) = saved, stepped
     scaler = scaler_of(step)
     if scaler is None or not isinstance(call, ast.Call) or picks_keys(trace, case, file, call):
