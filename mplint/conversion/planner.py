@@ -122,7 +122,7 @@ def misfits(heavy: Sequence[Item], light: Sequence[Item], trials: Trials[Item], 
     if not everything or trials.first(everything).within(tolerance * PLAN_SHARE):
         return {}
     found: dict[Item, Distance] = {}
-    if heavy and (not light or not trials.survey(heavy).within(tolerance * HEAVY_SHARE)):
+    if heavy and not trials.survey(heavy).within(tolerance * HEAVY_SHARE):
         found |= _filled(heavy, trials, tolerance, FILL_SHARE, (), fill.FULL)
     share = FILL_SHARE if found else HEAVY_SHARE
     effort = Effort(LIGHT_TRIALS, LIGHT_FINEST) if len(light) > MANY else fill.FULL

@@ -324,7 +324,7 @@ def test_a_heavy_operation_is_tried_by_itself_once_where_not_all_fit() -> None:
     wanted = expected(program, half, Options(), "cpu", [])
     measured = Measurement(analyze(functional(program), half, Options(), wanted.samples[0], "cpu"), half, wanted)
     told: list[str] = []
-    trials = _Trials(measured, 0.01, told.append)
+    trials = _Trials(measured, told.append)
     trials.failed = [0, 1]
     group = tuple(range(3))
     assert trials.cost()(group) == trials.cost()(group) == max(measured.far(group, at).error for at in (0, 1)) > 0
