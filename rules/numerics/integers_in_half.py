@@ -11,6 +11,7 @@ from mplint.frameworks.keras.evidence import excluded, programs, untold
 from mplint.frameworks.keras.tensors import ELEMENTS
 from mplint.frameworks.torch import half
 from mplint.frameworks.torch.tensors import ENDING, FOLLOWING
+from mplint.limits import EXACT_INTEGERS
 from mplint.program.trace import CALLERS, Trace, Words, shown_symbol
 from mplint.program.values import BFLOAT, COMPUTE, DTYPE_NAMES, HALF, Place, Step, Tensor
 from mplint.python.document import is_test_path
@@ -237,10 +238,10 @@ def is_share(trace: Trace, place: Place) -> bool:
 
 
 def is_divided(node: ast.AST | None, part: ast.AST) -> bool:
-    """Whether an expression divides a part of it by a number."""
+    """Whether an expression divides a part of it by what may be the number of all time steps: one that bfloat16 can't count to."""
     match node:
         case ast.BinOp(left=left, op=ast.Div(), right=ast.Constant(value=int() | float() as number)):
-            return left is part and number > 1
+            return left is part and number > EXACT_INTEGERS["bfloat16"]
     return False
 
 
