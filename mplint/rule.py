@@ -252,6 +252,7 @@ class Rule:
             if not asked or not all(verdict.dead for verdict in asked):
                 demands = max((len(verdict.switches) for verdict in asked), default=0)
                 found.setdefault(finding.location, []).append((demands, finding))
+        self._supposed.clear()
         for ways in found.values():
             yield from (finding for _, finding in sorted(ways, key=lambda way: way[0]))
 

@@ -104,14 +104,14 @@ def is_text(m: Machine, unknown: Unknown) -> bool:
 
 
 def is_single(m: Machine, unknown: Unknown) -> bool:
-    """Whether an unknown is a setting to which files give one value, and no section or list of others."""
+    """Whether an unknown is a setting to which files give one value, and no section of others; users may list several."""
     switch = m.switches.get(unknown.symbol)
     if switch is None or switch.kind != "setting" or switch.base or switch.test or type(switch.default) is not Constant:
         return False
     return isinstance(switch.default.value, (bool, int, float, str))
 
 
-SECTIONS = frozenset({"builtins.dict", "builtins.list", "builtins.tuple", "omegaconf.DictConfig", "omegaconf.ListConfig"})
+SECTIONS = frozenset({"builtins.dict", "omegaconf.DictConfig"})
 
 
 def is_instance(m: Machine, atom: Atom, kind: Value) -> bool | None:

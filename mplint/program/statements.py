@@ -501,19 +501,15 @@ def fills_by_name(target: IR, body: Sequence[IR]) -> bool:
 
 def of_settings(m: Machine, value: Value) -> list[Value]:
     """The names, or names and values, that are known of a section of settings; users may add others."""
-    if type(value) is not Object or value.kind not in ("settings", "list"):
+    if type(value) is not Object:
         return []
     if value.kind == "settings":
         entries = entries_of(m, value)
         return [Constant(name) for name, _ in entries.entries[:MOST_SET]] if entries is not None else []
+    if value.kind != "list" or m.read(value.id, "#section") is None:
+        return []
     held = m.read(value.id, "#items")
-    named = type(held) is Items and held.rest is not None and all(type(key_in(item)) is Constant for item in held.items)
-    return list(held.items[:MOST_SET]) if named else []  # type: ignore[union-attr]
-
-
-def key_in(item: Value) -> Value:
-    """The key of a pair, or what is a key by itself."""
-    return item.items[0] if type(item) is Items and len(item.items) == 2 else item
+    return list(held.items[:MOST_SET]) if type(held) is Items and held.rest is not None else []
 
 
 def chooses_by(target: IR, body: Sequence[IR]) -> bool:

@@ -195,7 +195,10 @@ def of_namespace(m: Machine, receiver: Object, name: str, args: Args, place: Pla
             "values": tuple(v for _, v in entries.entries),
         }
         rest = Items((key_of(m, receiver), entries.rest)) if entries.rest is not None and name == "items" else entries.rest
-        return new_list(m, Items(pairs[name], rest), place.position)
+        listed = new_list(m, Items(pairs[name], rest), place.position)
+        if name != "values":
+            m.write(listed.id, "#section", receiver)
+        return listed
     if name in ("update", "merge_update", "__setitem__", "__setattr__"):
         if len(args.positional) == 2 and type(key) is Constant and isinstance(key.value, str):
             put(m, receiver, key.value, args.positional[1])
