@@ -222,11 +222,14 @@ def deep_stack() -> Iterator[None]:
     sys.setrecursionlimit(max(limit, STACK))
     collecting = gc.isenabled()
     gc.disable()
-    gc.freeze()
+    frozen = gc.get_freeze_count() > 0  # by those who call mplint
+    if not frozen:
+        gc.freeze()
     try:
         yield
     finally:
-        gc.unfreeze()
+        if not frozen:
+            gc.unfreeze()
         sys.setrecursionlimit(limit)
         if collecting:
             gc.enable()
