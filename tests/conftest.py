@@ -6,6 +6,7 @@ How fast examples are made says what else the machine does, and nothing of mplin
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -18,9 +19,16 @@ settings.register_profile("mplint", deadline=None, suppress_health_check=[Health
 settings.load_profile("mplint")
 
 
-@pytest.fixture(autouse=True, scope="module")
+IMPORTED = 100  # modules, of which more are a framework
+_frozen_at = 0
+
+
+@pytest.fixture(autouse=True)
 def frozen_objects() -> Iterator[None]:
-    """What frameworks hold is left out of collections: mplint collects between files, and children copy what they visit."""
-    gc.collect()
-    gc.freeze()
+    """What frameworks hold is left out of collections, of which mplint and Keras ask many; and children copy what they visit."""
+    global _frozen_at
+    if len(sys.modules) > _frozen_at + IMPORTED:
+        _frozen_at = len(sys.modules)
+        gc.collect()
+        gc.freeze()
     yield
