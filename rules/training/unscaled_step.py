@@ -15,7 +15,7 @@ from mplint.frameworks.torch.protocol import key_of
 from mplint.program.conditions import Path, extend
 from mplint.program.machine import Event as Happening
 from mplint.program.trace import Entry, Trace, possible
-from mplint.program.values import Object, State, Step, Tensor, Unknown
+from mplint.program.values import Constant, Object, State, Step, Tensor, Unknown
 from mplint.recipes.loss_in_tape import late_scaling, loop_of, scale_in_tape, unscale_after
 from mplint.rule import Consequence, Rule
 
@@ -300,21 +300,31 @@ def bypassing(trace: Trace, entry: Entry, event: Happening) -> tuple[steps.Scale
 
 
 def never_scaled_losses(entry: Entry) -> Iterator[tuple[Happening, Happening]]:
-    """The steps of scalers that nothing scales a loss with, and the backward whose gradients they take; each backward once."""
+    """The steps of scalers on gradients of a loss that nothing has scaled, and the backward that computes these; each backward once."""
     used = {event.data["scaler"] for event in entry.of("loss scaled", "scaler handed on")}
     found: set[object] = set()
     for step in entry.of("scaler step"):
-        if step.data["scaler"] in used or type(step.data["scaler"]) is not Object:
+        scales = step.data["scaler"] in used
+        if type(step.data["scaler"]) is not Object or (scales and not (entry.script and is_surely_on(entry, step))):
             continue
         states = [atom.data for _, atom in possible(step.data["gradients"], step.path) if type(atom) is State]  # type: ignore[arg-type]
         kinds = {str(data[0]) for data in states if isinstance(data, tuple)}
         places = {data[2] for data in states if isinstance(data, tuple) and data[0] == "plain"}
-        if len(places) != 1 or not kinds <= {"plain", "none", "entry" if entry.script else ""}:
+        if len(places) != 1 or not kinds <= {"plain", "none", "entry" if entry.script else ""} or (scales and kinds != {"plain"}):
             continue
         ran = [e for e in entry.of("backward") if e.place in places and extend(step.path, e.path) is not None]
+        if scales:  # other losses: only what one round of one function does by itself
+            ran = [e for e in ran if e.frame == step.frame and e.loops == step.loops and by_no_scale(e)]
         if any(computed(e, step.path) for e in ran) and all(unscaled(e, step.path) for e in ran) and ran[0].place not in found:
             found.add(ran[0].place)
             yield step, ran[0]
+
+
+def is_surely_on(entry: Entry, step: Happening) -> bool:
+    """Whether a scaler is made in sight, and enabled whatever the settings are."""
+    made = [e for e in entry.of("scaler made") if e.data["scaler"] == step.data["scaler"]]
+    ways = [atom for e in made for _, atom in possible(e.data["enabled"], step.path)]  # type: ignore[arg-type]
+    return bool(ways) and all(type(atom) is Constant and atom.value is True for atom in ways)
 
 
 def beside_scaled_losses(entry: Entry) -> Iterator[tuple[Happening, Happening, Happening]]:
@@ -411,13 +421,18 @@ def unchecked_after_unscale(entry: Entry, event: Happening) -> tuple[steps.Scale
         for other in reversed(entry.events[:number]):
             if other.kind == "scaler step" and other.data["key"] == key:
                 break
-            if other.kind == "gradients changed" or (other.kind == "clip" and other.data.get("strict") is not None):
+            if other.kind == "gradients changed" or (other.kind == "clip" and is_strict(other)):
                 break
             if other.kind == "unscale" and key_of(other.data["optimizer"]) == key:  # type: ignore[arg-type]
                 if other.loops == event.loops and event.path <= other.path:  # else the program asks for something first
                     return scaled, other
                 break
     return None
+
+
+def is_strict(clip: Happening) -> bool:
+    """Whether a clip may raise where gradients are infinite, or tells whether they are."""
+    return clip.data.get("strict") not in (None, Constant(False))
 
 
 def before_training(entry: Entry, event: Happening) -> Happening | None:
