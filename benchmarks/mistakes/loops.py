@@ -160,8 +160,9 @@ def checkpoint_forgets(program: Program) -> Iterator[Mutant]:
 def not_restored(program: Program) -> Iterator[Mutant]:
     for statement in scaler_statements(program, "load_state_dict"):
         if scaler_calls(program, "state_dict"):
-            loads = calls_of(function_of(program, statement), "load_state_dict", "load")
-            yield program.replace(statement, "pass", span(statement) | spans(loads))
+            around = function_of(program, statement)
+            passed = span(around) if isinstance(around, ast.FunctionDef) and around.name == "load_state_dict" else frozenset[int]()
+            yield program.replace(statement, "pass", span(statement) | spans(calls_of(around, "load_state_dict", "load")) | passed)
 
 
 @kind("scaler rebuilt in each epoch", "MP312", "MP101 MP307")

@@ -411,6 +411,22 @@ def not_restored(trace: Trace, entry: Entry, stepped: list[Stepped]) -> Iterator
                 yield Case(load.place, path, True, pair.event.place, (Step(scalers[0].place, "the scaler's state is saved here"),))
 
 
+def dropped(trace: Trace, entry: Entry, stepped: list[Stepped]) -> Iterator[Case]:
+    """The owners of scalers whose `load_state_dict` drops the state that was saved of them, where the optimizer's is restored."""
+    loads = [e for e in entry.of("state loaded") if e.data["what"] == "optimizer"]
+    for event in entry.of("state dropped"):
+        own = keys_of(event.data["scaler"])
+        for pair in stepped:
+            restored = any(keys_of(load.data["object"]) & pair.optimizers for load in loads)
+            if pair.renewed or not restored or keys_of(pair.scaler).isdisjoint(own):
+                continue
+            kept = [h for e in saves(entry) if holds(e, "optimizer") for h in holds(e, "scaler") if keys_of(h.owner) & own]
+            saved = next((h.place for h in kept if h.place is not None), None)
+            if saved is not None:
+                yield Case(event.place, pair.event.path, True, pair.event.place, (Step(saved, "the scaler's state is saved here"),))
+                break
+
+
 def never_written(trace: Trace, entry: Entry) -> Iterator[Case]:
     """Where a scaler's state is taken from a key that no checkpoint of the program has, and is saved under another one.
 

@@ -24,6 +24,7 @@ from .checkpoint_cases import (
     ACCELERATE,
     APEX,
     Case,
+    dropped,
     inside,
     keeps_scale,
     keys_of,
@@ -148,6 +149,8 @@ class ScalerStateNotSaved(Rule):
                     found.setdefault(missing.place, self._missing(trace, entry, missing))
             for forgotten in not_restored(trace, entry, stepped):
                 found.setdefault(forgotten.place, self._forgotten(trace, entry, forgotten))
+            for lost in dropped(trace, entry, stepped):
+                found.setdefault(lost.place, self._dropped(trace, entry, lost))
         yield from (finding for place, finding in found.items() if not is_test_path(place.path))
 
     def _missing(self, trace: Trace, entry: Entry, case: Case) -> Finding:
@@ -185,6 +188,18 @@ class ScalerStateNotSaved(Rule):
             why=WHY,
             help="load the scaler's state beside the optimizer's",
             confidence=Confidence.MEDIUM,
+            steps=case.steps,
+        )
+
+    def _dropped(self, trace: Trace, entry: Entry, case: Case) -> Finding:
+        verdict = self.verdict(trace, entry, case.path, case.place)
+        return self.at(
+            trace,
+            case.place,
+            f"the scaler's state is saved, and this makes nothing of it on resume{verdict.condition()}",
+            why=WHY,
+            help="give the state to the scaler's `load_state_dict`",
+            confidence=Confidence.HIGH if verdict.proven else Confidence.MEDIUM,
             steps=case.steps,
         )
 

@@ -1,7 +1,7 @@
 """Checkpoints: what is written to disk, and whose state it holds; owners of scalers that save themselves.
 
-Events: "checkpoint saved" (path, holds, keys, unknown, handed) and "owner saved" (owner, scaler, holds, where and
-by which method).
+Events: "checkpoint saved" (path, holds, keys, unknown, handed), "owner saved" (owner, scaler, holds, where and
+by which method), and "state dropped" (owner, scaler): a `load_state_dict` that makes nothing of the scaler's state that it is given.
 `holds` are `Held`; `keys` what the checkpoint has, None where it may have others; `unknown` says that it may hold more states;
 `handed`: the objects themselves are given to something that nobody can read.
 """
@@ -416,8 +416,33 @@ def owners(m: Machine) -> None:
         owner, scaler, where = pair.items if type(pair) is Items else (NONE, NONE, NONE)
         if type(owner) is Object and type(owner.type) is Class and type(where) is State and isinstance(where.data, Place):
             owner_saved(m, owner, owner.type, scaler, where.data)
+            state_dropped(m, owner, owner.type, scaler)
             if all(class_member(m, owner.type, name) is None for name in SAVES_ITSELF):
                 gathered_by_owner(m, owner, owner.type, scaler)
+
+
+def state_dropped(m: Machine, owner: Object, cls: Class, scaler: Value) -> None:
+    """Note an owner that gives its scaler's state to whoever saves it, and makes nothing of one that it is given."""
+    given, taken = class_member(m, cls, "state_dict"), class_member(m, cls, "load_state_dict")
+    if given is None or taken is None or type(given[0]) is not Function or type(taken[0]) is not Function or not ignores(taken[0]):
+        return
+    content = given_by(m, owner, cls, given[1], given[0])
+    if content is not None and any(held.what == "scaler" for held in content.held):
+        m.frames = m.frames or [m.module_frame(cls.path)]
+        m.emit("state dropped", Place(taken[0].code.path, taken[0].code.place), owner=owner, scaler=scaler)
+
+
+def ignores(function: Function) -> bool:
+    """Whether a method returns without a look at what it is given."""
+    names = {p[0] for p in function.code.parameters[1:]}
+    pending: list[object] = [function.code.body]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, tuple):
+            if node[:1] == ("raise",) or (node[:1] == ("name",) and node[-1] in names):
+                return False
+            pending += [part for part in node if isinstance(part, tuple)]
+    return bool(names)
 
 
 def gathered_by_owner(m: Machine, owner: Object, cls: Class, scaler: Value) -> None:
