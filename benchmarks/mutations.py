@@ -37,6 +37,7 @@ from mplint.findings import Finding, Severity
 FAMILIES = (loops, numerics, keras_models, spellings)
 PINS = re.compile(r"req.*\.txt$|setup\.(py|cfg)$|\.toml$|\.ya?ml$|Dockerfile|Pipfile$|\.md$", re.I)
 TOLD = re.compile(r"\.(ya?ml|json|toml|cfg|ini|sh|bash|slurm|sbatch|md|rst|ipynb)$|^(Makefile|Dockerfile)$", re.I)
+TESTED = re.compile(r"^test_|_tests?\.py$|^conftest\.py$")  # by the convention of test runners
 SKIPPED = re.compile(r"(^|/)(\.git|tests?|node_modules|build|docs?)(/|$)")
 
 
@@ -75,7 +76,7 @@ def programs(folder: str, limit: int) -> list[Program]:
         os.path.join(at, name)
         for at, _, names in os.walk(folder)
         for name in names
-        if name.endswith(".py") and not SKIPPED.search(os.path.relpath(at, folder).replace(os.sep, "/"))
+        if name.endswith(".py") and not TESTED.search(name) and not SKIPPED.search(os.path.relpath(at, folder).replace(os.sep, "/"))
     ]
     if len(paths) > limit:
         return []

@@ -286,8 +286,17 @@ def given_to_regions(program: Program, name: str, value: str) -> Iterator[Mutant
 def always_scaled(program: Program) -> Iterator[Mutant]:
     for call in calls_of(program, "GradScaler") if live(program) else ():
         enabled = [k for k in call.keywords if k.arg == "enabled"]
-        if enabled and "float16" in text_of(program, enabled[0].value) and "bfloat16" in program.text:
+        tied = enabled and "float16" in text_of(program, enabled[0].value) and "bfloat16" in program.text
+        possible = tied and program.facts.project.possible(enabled[0].value, False, function_of(program, call))
+        if possible and not is_fixed(program, enabled[0].value, "float16"):
             yield program.replace(enabled[0].value, "True", span(call) | spans(scaler_calls(program, "scale")))
+
+
+def is_fixed(program: Program, test: ast.expr, value: str) -> bool:
+    """Whether the name that a test asks for is given one text in its file, and no other by what is executed there."""
+    names = {node.id for node in ast.walk(test) if isinstance(node, ast.Name)}
+    given = [n.value for n in program.nodes if isinstance(n, ast.Assign) and any(last_name(t) in names for t in n.targets)]
+    return bool(given) and not calls_of(program, "exec") and all(isinstance(v, ast.Constant) and v.value == value for v in given)
 
 
 @kind("one region around the whole loop", "MP311", "MP305 MP101 MP308 MP310")

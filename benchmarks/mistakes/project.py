@@ -7,6 +7,7 @@ switch can be on where anything gives it a value that is true, an option sets it
 from __future__ import annotations
 
 import ast
+import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -21,6 +22,8 @@ NOBODY = frozenset(("object", "ABC", "Enum", "NamedTuple", "Exception", "Protoco
 OFF = frozenset(("", "no", "none", "false", "off", "null", "0", "32", "fp32", "float32", "float", "n", "f", "~"))
 GIVEN = re.compile(r"(?<![\w-])--([A-Za-z][\w-]*)|[\"']?\b([A-Za-z_][\w-]*)[\"']?[ \t]*[:=][ \t]*[\"']?([\w.+-]*)")
 CALLED = re.compile(r"\b([A-Za-z_]\w*)\s*\(|\bimport[ \t]+([\w, \t]+)|:([A-Za-z_]\w*)[\"']")
+COMMAND = re.compile(r"\b(?:python[\d.]*|torchrun|launch|run|deepspeed)\b[^\n|&;]*?([\w-]+\.py)\b([^\n|&;>`]*)")
+OPTION = re.compile(r"--([A-Za-z][\w-]*)(?:[ =]+(?!-)[\"']?([\w.+-]+))?")
 NAMED = re.compile(r"\b(?:[A-Z]\w*[a-z]\w*|[A-Za-z]\w*_\w+)\b")
 
 
@@ -28,8 +31,9 @@ NAMED = re.compile(r"\b(?:[A-Z]\w*[a-z]\w*|[A-Za-z]\w*_\w+)\b")
 class Project:
     """Every module of a project, what gives a name a value, the calls by name, and the definitions that something reaches.
 
-    `options` are set by the command line, `defined` are functions and properties; `told` holds the values that settings and instructions
-    give; `reached` the paths and lines of definitions.
+    `options` are set by the command line, but those of `always`, which every command that the project shows for their script gives;
+    `defined` are functions and properties; `told` holds the values that settings and instructions give; `reached` the paths and lines of
+    definitions; `as_keys` says whether options are ever read by key.
     """
 
     modules: tuple[tuple[str, ast.Module], ...] = ()
@@ -39,6 +43,8 @@ class Project:
     calls: dict[str, list[ast.Call]] = field(default_factory=dict)
     defined: frozenset[str] = frozenset()
     reached: frozenset[tuple[str, int]] = frozenset()
+    always: frozenset[str] = frozenset()
+    as_keys: bool = True
 
     def possible(self, test: ast.expr, wanted: bool, function: ast.AST | None = None, seen: frozenset[str] = frozenset()) -> bool:
         """Whether a test may come out as wanted; `function` is the one whose parameters it may name."""
@@ -59,21 +65,35 @@ class Project:
                 return self.possible(left, wanted, function, seen)
             case ast.Compare(left=left, ops=[ast.Is()], comparators=[ast.Constant(value=None)]):
                 return self.possible(left, not wanted, function, seen)
-            case ast.Compare(left=left, ops=[ast.Eq()], comparators=[ast.Constant(value=str(value))]) if wanted:
-                return self.may_be(key_of(left), value)
+            case ast.Compare(left=left, ops=[ast.Eq()], comparators=[ast.Constant(value=str(value))]):
+                return self.may_be(key_of(left), value) if wanted else self.may_be_other(key_of(left), value)
             case ast.Call() if key_of(test.func) in ("bool", "int") and test.args:
                 return self.possible(test.args[0], wanted, function, seen)
             case ast.Call() if key_of(test.func) in ("get", "getattr") and key_of(test):
                 values = [self.possible(test.args[-1], wanted, function, seen)] if isinstance(test.args[-1], ast.Constant) else []
-                return any(values) or self.named(key_of(test), wanted, function, seen, bool(values))
-            case ast.Name() | ast.Attribute() | ast.Subscript():
+                by_key = key_of(test.func) == "get" and not self.as_keys
+                return any(values) or self.named(key_of(test), wanted, function, seen, bool(values), by_key)
+            case ast.Subscript():
+                return self.named(key_of(test), wanted, function, seen, by_key=not self.as_keys)
+            case ast.Name() | ast.Attribute():
                 return self.named(key_of(test), wanted, function, seen)
         return True
 
-    def named(self, name: str, wanted: bool, function: ast.AST | None, seen: frozenset[str], known: bool = False) -> bool:
-        """Whether a name may stand for what is wanted; so does one of which nothing is known, but where `known`."""
-        if not name or name in self.options or name in self.defined or name in seen:
+    def is_open(self, name: str) -> bool:
+        """Whether the command line gives an option what it likes."""
+        return name in self.options and name not in self.always
+
+    def named(
+        self, name: str, wanted: bool, function: ast.AST | None, seen: frozenset[str], known: bool = False, by_key: bool = False
+    ) -> bool:
+        """Whether a name may stand for what is wanted; so does one of which nothing is known, but where `known`.
+
+        `by_key`: it is read from settings, which are no options.
+        """
+        if not name or (self.is_open(name) and not by_key) or name in self.defined or name in seen:
             return name not in seen
+        if name in self.always and not by_key:
+            return any((word.lower() not in OFF) is wanted for word in self.told.get(name, ()))
         if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)) and (values := self.arguments(function, name)) is not None:
             passed = [v for v in values if key_of(v) != name]
             through = len(passed) < len(values) and self.named(name, wanted, None, seen)
@@ -105,11 +125,36 @@ class Project:
         values = [v for v in self.given.get(name, ()) if key_of(v) != name]
         known = [v.value for v in values if isinstance(v, ast.Constant)]
         told = self.told.get(name, set())
-        return name in self.options or len(known) < len(values) or value in known or value in told or not (values or told)
+        return self.is_open(name) or len(known) < len(values) or value in known or value in told or not (values or told)
+
+    def may_be_other(self, name: str, value: str) -> bool:
+        """Whether a name may be anything but a text."""
+        values = [v for v in self.given.get(name, ()) if key_of(v) != name]
+        only = bool(values) and all(isinstance(v, ast.Constant) and v.value == value for v in values)
+        return self.is_open(name) or not only or any(word != value for word in self.told.get(name, ()))
+
+    def may_be_any(self, node: ast.expr, values: frozenset[str]) -> bool:
+        """Whether an expression may be one of some texts."""
+        match node:
+            case ast.Constant():
+                return str(node.value).lower() in values
+            case ast.IfExp():
+                return self.may_be_any(node.body, values) or self.may_be_any(node.orelse, values)
+        name = key_of(node)
+        given = [v for v in self.given.get(name, ()) if key_of(v) != name]
+        told = {word.lower() for word in self.told.get(name, ())}
+        words = {str(v.value if isinstance(v, ast.Constant) else v.attr).lower() for v in given if is_written(v)}
+        unknown = not name or not all(map(is_written, given)) or not (given or told)
+        return self.is_open(name) or unknown or not values.isdisjoint(words | told)
 
     def is_reached(self, path: str, node: Definition) -> bool:
         """Whether something that runs names a definition."""
         return (path, node.lineno) in self.reached
+
+
+def is_written(node: ast.expr) -> bool:
+    """Whether an expression is a constant, or a member of an enumeration."""
+    return isinstance(node, ast.Constant) or (isinstance(node, ast.Attribute) and node.attr.isupper())
 
 
 def project_of(modules: Iterable[tuple[str, ast.Module]], texts: Iterable[tuple[str, str]]) -> Project:
@@ -132,7 +177,33 @@ def project_of(modules: Iterable[tuple[str, ast.Module]], texts: Iterable[tuple[
     for _, text in rest:
         for option, name, value in GIVEN.findall(text):
             told[(option or name).replace("-", "_")].add("true" if option else value)
-    return Project(read, dict(given), dict(told), frozenset(options), dict(calls), frozenset(defined), reached_of(read, rest))
+    always = always_given(read, rest)
+    for name, values in always.items():
+        told[name] = values
+    as_keys = any(key_of(node.func) in ("vars", "asdict", "to_dict") for found in calls.values() for node in found) or any(
+        isinstance(node, ast.Attribute) and node.attr == "__dict__" for _, tree in read for node in ast.walk(tree)
+    )
+    reached = reached_of(read, rest)
+    return Project(read, dict(given), dict(told), frozenset(options), dict(calls), frozenset(defined), reached, frozenset(always), as_keys)
+
+
+def always_given(modules: Iterable[tuple[str, ast.Module]], texts: Iterable[tuple[str, str]]) -> dict[str, set[str]]:
+    """The options that every command which a project shows for their script gives, with the values: "true" where none is written."""
+    declared: dict[str, set[str]] = defaultdict(set)
+    for path, tree in modules:
+        for call in (n for n in ast.walk(tree) if isinstance(n, ast.Call)):
+            for name in options_of(call):
+                declared[name].add(os.path.basename(path))
+    commands: dict[str, list[dict[str, str]]] = defaultdict(list)
+    for _, text in texts:
+        for script, rest in COMMAND.findall(re.sub(r"\\[ \t]*\r?\n", " ", text)):
+            commands[script].append({name.replace("-", "_"): value or "true" for name, value in OPTION.findall(rest)})
+    found = {}
+    for name, scripts in declared.items():
+        own = [given for script in scripts for given in commands.get(script, ())]
+        if len(scripts) == 1 and own and all(name in given for given in own):
+            found[name] = {given[name] for given in own}
+    return found
 
 
 def givings(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:

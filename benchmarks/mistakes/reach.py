@@ -10,13 +10,27 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from mistakes.project import Project
-from mistakes.sources import Facts, Kind, Mutant, Program, calls_of, dotted, first_line, function_of, last_name, runs, scaler_calls
+from mistakes.sources import (
+    Facts,
+    Kind,
+    Mutant,
+    Program,
+    calls_of,
+    class_of,
+    dotted,
+    first_line,
+    function_of,
+    last_name,
+    runs,
+    scaler_calls,
+)
 
 MODULES = ("Module", "LightningModule", "ModuleList", "Sequential")
 REGIONS = ("autocast", "amp.autocast", "torch.autocast", "torch.amp.autocast", "torch.cuda.amp.autocast", "cuda.amp.autocast")
 POLICY = re.compile(r"""set_(global_)?(dtype_)?policy\(.{0,80}['"]mixed_float16|Policy\(['"]mixed_float16""", re.S)
 SETTERS = ("set_global_policy", "set_dtype_policy", "set_policy")
 AMP = re.compile(r"^\s*(from [\w.]+ import .*\bamp\b|import .*\bas amp\b)", re.M)
+FLOAT16 = frozenset(("fp16", "float16", "16", "16-mixed", "half", "true", "16-true"))
 BRANCHED = ("bfloat16", "float32", "cpu", "False")
 
 
@@ -34,14 +48,43 @@ def facts_of(programs: Iterable[Program], pins: str, project: Project) -> Facts:
         wrapped=any(calls_of(program, "LossScaleOptimizer") for program in sources),
         unscaled=any(scaler_calls(program, "unscale_") for program in sources),
         old_torch=re.search(r"\btorch\W{0,3}[=~<]=?\W?\s*(1\.|2\.[0-3]\b)", pins) is not None,
-        accelerated=re.search(r"(Accelerator|Fabric)\([^()]*(mixed_precision|precision)\s*=(?!\s*.(no|bf16|32))", text) is not None,
+        accelerated=any(in_float16(p, c) for p in sources for c in calls_of(p, "Accelerator", "Fabric")),
         project=project,
-        scaling=frozenset(p.path for p in sources if any(can_be_on(p, c) for c in calls_of(p, "GradScaler"))),
+        scaling=frozenset(p.path for p in sources if any(can_be_on(p, c) and is_wrapped(sources, p, c) for c in calls_of(p, "GradScaler"))),
         casting=frozenset(p.path for p in sources if any(can_be_on(p, c) for c in calls_of(p, "autocast"))),
         policed=any(runs(p, c) for p in sources for c in calls_of(p, *SETTERS) if mixed(p, c)),
-        saved=any(runs(p, c) for p in sources for c in scaler_calls(p, "state_dict")),
-        restored=any(runs(p, c) for p in sources for c in scaler_calls(p, "load_state_dict")),
+        saved=any(runs(p, c) for p in sources for c in scaler_calls(p, "state_dict") if not passes_on(p, c)),
+        restored=any(runs(p, c) for p in sources for c in scaler_calls(p, "load_state_dict") if not passes_on(p, c)),
     )
+
+
+def in_float16(program: Program, call: ast.Call) -> bool:
+    """Whether an accelerator may compute in float16, by what it is given."""
+    given = [k.value for k in call.keywords if k.arg in ("mixed_precision", "precision")]
+    return bool(given) and program.facts.project.may_be_any(given[0], FLOAT16)
+
+
+def passes_on(program: Program, call: ast.Call) -> bool:
+    """Whether a call stands in a method of its own name, which does nothing where nobody calls that."""
+    around = function_of(program, call)
+    return isinstance(around, ast.FunctionDef) and around.name == last_name(call.func)
+
+
+def is_wrapped(programs: list[Program], program: Program, call: ast.Call) -> bool:
+    """Whether a class that makes a scaler for itself is made where something runs; so is one of which no call is in sight."""
+    around = class_of(program, call)
+    if around is None:
+        return True
+    names = {around.name} | {
+        alias.asname
+        for p in programs
+        for n in p.nodes
+        if isinstance(n, ast.ImportFrom)
+        for alias in n.names
+        if alias.name == around.name and alias.asname
+    }
+    made = [(p, c) for p in programs for name in names for c in p.calls.get(name, ())]
+    return not made or any(runs(p, c) for p, c in made)
 
 
 def can_be_on(program: Program, call: ast.Call) -> bool:
@@ -102,10 +145,19 @@ def under_policies(programs: list[Program]) -> set[tuple[str, str]]:
         if (program.path, name) in reached:
             continue
         reached.add((program.path, name))
-        called = set().union(*(names_in(node) for node in nodes)) - setters
+        called = set().union(*(names_in(part) for node in nodes for part in behind(node, setters))) - setters
         for other in called & defined.keys():
             waiting += [(home, other, [node]) for home, node in defined[other] if len(defined[other]) == 1 or home is program]
     return reached
+
+
+def behind(node: ast.AST, setters: set[str]) -> list[ast.stmt] | list[ast.AST]:
+    """What of a function comes after the statement of its body that sets a policy, itself or by a call; all of what sets none."""
+    body = node.body if isinstance(node, ast.FunctionDef) else []
+    for number, statement in enumerate(body):
+        if sets_policy(statement) or names_in(statement) & setters:
+            return body[number:]
+    return [node]
 
 
 def definitions_in(program: Program) -> Iterator[ast.FunctionDef | ast.ClassDef]:
