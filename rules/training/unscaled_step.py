@@ -415,7 +415,7 @@ def unchecked_after_unscale(entry: Entry, event: Happening) -> tuple[steps.Scale
     """The unscaled gradients that a plain step applies though nobody has looked for infinities in them, and where they were unscaled."""
     key = event.data["key"]
     number = next(n for n, other in enumerate(entry.events) if other is event)
-    for scaled in steps.scaled_at(event):
+    for scaled in (*steps.scaled_at(event), *brought_along(event)):
         if key not in scaled.unscaled:
             continue
         for other in reversed(entry.events[:number]):
@@ -428,6 +428,13 @@ def unchecked_after_unscale(entry: Entry, event: Happening) -> tuple[steps.Scale
                     return scaled, other
                 break
     return None
+
+
+def brought_along(event: Happening) -> Iterator[steps.Scaled]:
+    """The gradients that were there before a function, and that its scaler has unscaled: somebody else has scaled the loss."""
+    for path, state in possible(event.data["gradients"], event.path):  # type: ignore[arg-type]
+        if type(state) is State and isinstance(state.data, tuple) and state.data[0] == "entry" and len(state.data) > 3 and state.data[3]:
+            yield steps.Scaled(path, state.data[1], state.data[2], state.data[3], False)
 
 
 def is_strict(clip: Happening) -> bool:
