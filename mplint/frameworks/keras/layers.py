@@ -899,8 +899,18 @@ def weight(m: Machine, layer: Object, args: Args, place: Place) -> Value:
     letter = next((letter for _, letter, _ in dtype_options(m, given)), None)
     if letter in (INTEGER, "?b"):
         return tensor(INTEGER)
-    found = [(guards, tensor(letter_of(a), tags=frozenset({WEIGHT}))) for guards, a in options(policy_held(m, layer))]
-    return join(found)
+    flag = args.named.get("autocast") or args.named.get("experimental_autocast")
+    kept = type(flag) is Constant and flag.value is False  # it reads in its own dtype
+    written = letter if kept and letter in (SINGLE, *LOW) else None
+    letters = [(guards, written or held_letter(a) if kept else letter_of(a)) for guards, a in options(policy_held(m, layer))]
+    return join((guards, tensor(letter, tags=frozenset({WEIGHT}))) for guards, letter in letters)
+
+
+def held_letter(policy: Atom) -> str:
+    """The variable dtype's letter of a policy: float32 of one that its users set, which is mixed if it is half."""
+    if type(policy) is not State or policy.data[0] == OPEN:  # type: ignore[index]
+        return SINGLE
+    return variable_letter(str(policy.data[0]))  # type: ignore[index]
 
 
 @vocabulary.follows("variable made")
