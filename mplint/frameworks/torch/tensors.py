@@ -1722,6 +1722,8 @@ def binary(m: Machine, op: str, left: Atom, right: Atom, place: Place, in_place:
         return compare_dtypes(op, left, right, place)
     tensors = type(left) is Tensor or type(right) is Tensor
     if op == "@" and not tensors and type(left) in (Unknown, Tensor) and type(right) in (Unknown, Tensor):
+        if is_array(left) or is_array(right):
+            return None
         if any(type(a) is Autocast and a.dtype is not None for a in atoms(m.state("autocast"))):
             return operate(m, "matmul", meaning_of("__matmul__"), (left, right), place)
         if m.recorder is not None:
@@ -1747,6 +1749,11 @@ def binary(m: Machine, op: str, left: Atom, right: Atom, place: Place, in_place:
     if in_place and type(left) is Tensor:
         return in_place_result(m, op, short, left, right, place)
     return operate(m, short, meaning_of(f"__{short}__"), (left, right), place)
+
+
+def is_array(atom: Atom) -> bool:
+    """Whether something unknown came of a function of numpy, or of a tensor's `numpy()`: no autocast casts it."""
+    return type(atom) is Unknown and atom.symbol.startswith(("numpy.", "numpy()"))
 
 
 def in_place_result(m: Machine, op: str, short: str, left: Tensor, right: Atom, place: Place) -> Value:
