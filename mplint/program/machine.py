@@ -367,6 +367,7 @@ class Machine:
         self.log: list[Exit] = []
         self.written = ""  # the name by which the source calls the receiver of the method call that is being made, or what it calls
         self.spelled = (-1, "")  # the call that is being made, by its position, and the last name of what the source calls there
+        self.dropped = -1  # the call that is a statement by itself, by its position: nobody takes what it gives
         self.limit = steps
         self.home = ""
         self.left = steps

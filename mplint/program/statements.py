@@ -77,6 +77,7 @@ def block(m: Machine, statements: Sequence[IR]) -> bool:
 
 
 def s_expression(m: Machine, ir: IR) -> bool:
+    m.dropped = ir[2][1] if ir[2][0] == "call" else -1
     value = evaluate(m, ir[2])
     if ir[2][0] == "call" and ir[2][2][0] == "attribute":
         changed_in_place(m, ir[2][2], value)

@@ -18,6 +18,8 @@ class StepInsideAutocastRegion(Rule):
     ## What it does
     Finds an autocast region, entered by `with`, as a decorator, by `__enter__` or by `torch.set_autocast_enabled`, that stays open
     while a training loop runs inside it: forward, backward and `step` of several batches.
+    Silent where all that is trained is in half precision. Where the optimizer holds tensors of the program's own and no model's, a copy is
+    kept only of those that a product takes as they are: low confidence.
 
     ## Why is this bad?
     Autocast keeps the half-precision copies of float32 weights until the outermost region ends. The steps update the weights, and
@@ -82,14 +84,15 @@ class StepInsideAutocastRegion(Rule):
                     if not any(place in {p for p, _ in other.loops} for other in entry.of(*BACKWARDS) for place in around):
                         continue
                     verdict = self.verdict(trace, entry, path, region.chain[0].place)
+                    leaves = is_of_leaves(entry, event)
                     yield self.at(
                         trace,
                         region.chain[0].place,
                         f"the autocast region of `{trace.text(region.chain[0].place)}` stays open over all training steps"
                         + verdict.condition(),
-                        why=FROZEN,
+                        why=f"{FROZEN}{LEAVES if leaves else ''}",
                         help="enter the region in each round, around the forward pass and the loss, or pass `cache_enabled=False`",
-                        confidence=Confidence.HIGH if verdict.proven else Confidence.MEDIUM,
+                        confidence=Confidence.LOW if leaves else Confidence.HIGH if verdict.proven else Confidence.MEDIUM,
                         steps=(Step(event.place, "the optimizer is stepped here, inside the region"),),
                     )
 
@@ -99,5 +102,11 @@ def is_in_half(entry: Entry, step: Event) -> bool:
     return any(e.place == step.place and e.frame == step.frame and e.path <= step.path for e in entry.of("nothing to cast stepped"))
 
 
+def is_of_leaves(entry: Entry, step: Event) -> bool:
+    """Whether a step updates tensors of the program's own: a copy is kept only of those that a product takes as they are."""
+    return any(e.place == step.place and e.frame == step.frame and e.path <= step.path for e in entry.of("leaves stepped"))
+
+
 BACKWARDS = ("backward", "backward handed on")
 FROZEN = "the half-precision copies of the weights are cached until it ends: after the first step the model trains no further"
+LEAVES = ". This assumes that a product of matrices takes these tensors themselves, and nothing that is computed of them"

@@ -2,7 +2,8 @@
 
 `optimizer.param_groups` shows one group, in which one tensor stands for the parameters of each model. What a program puts in their place
 is what the optimizer steps from there on. The events: "half parameters", where an optimizer gets or steps parameters that are in float16,
-at the place that made them so, and "nothing to cast stepped", where all that it steps is in half precision.
+at the place that made them so, "nothing to cast stepped", where all that it steps is in half precision, and "leaves stepped", where that
+are tensors of the program's own and no model's.
 """
 
 from __future__ import annotations
@@ -153,6 +154,7 @@ def optimizer_made(m: Machine, event: Event) -> None:
     chosen = selected(m, given)  # type: ignore[arg-type]
     held = m.read(optimizer.id, "@trained") if event.kind == "parameters added" else None
     before = held.items if type(held) is Items else ()
+    m.write(optimizer.id, "@leaves", Constant(not chosen and are_tensors(m, given)))  # type: ignore[arg-type]
     m.write(optimizer.id, "@trained", Items((*before, *(Items((c.model, Constant(c.group), State(c.path))) for c in chosen))[:MAX_PARTS]))
     for model, _, _ in chosen:
         if type(model) is not Tensor:
@@ -172,6 +174,8 @@ def stepped(m: Machine, event: Event) -> None:
         note_half(m, chosen, atom, event.place, event.kind)
         if chosen and dtypes_of(m, chosen) <= {HALF, BFLOAT}:
             m.emit("nothing to cast stepped", event.place, optimizer=atom)
+        elif not chosen and m.read(atom.id, "@leaves") == TRUE:
+            m.emit("leaves stepped", event.place, optimizer=atom)
 
 
 def dtypes_of(m: Machine, chosen: Sequence[Chosen]) -> frozenset[str]:
@@ -186,6 +190,30 @@ def dtypes_of(m: Machine, chosen: Sequence[Chosen]) -> frozenset[str]:
             of = [group for state in states for group in groups_of(state) if group.trained is not False and wanted in ("", group.name)]
             found |= {group.dtype for group in of}
     return frozenset(found) or frozenset({ANY})
+
+
+def are_tensors(m: Machine, value: Value) -> bool:
+    """Whether all parameters are tensors of the program's own, and none is a weight of a model."""
+    held = list(held_by(m, value))
+    return bool(held) and all(type(atom) is Tensor and model_of(m, atom) is None for atom in held)
+
+
+def held_by(m: Machine, value: Value, depth: int = 0) -> Iterator[Atom]:
+    """What lists, and the groups of parameters in them, hold."""
+    for atom in atoms(value):
+        if type(atom) is Object and atom.kind in ("list", "set") and depth < MOST_NESTED:
+            items = m.read(atom.id, "#items")
+            yield from held_by(m, items, depth + 1) if items is not None else (atom,)
+        elif type(atom) is Items and depth < MOST_NESTED:
+            for inner in (*atom.items, *([atom.rest] if atom.rest is not None else [])):
+                yield from held_by(m, inner, depth + 1)
+        elif type(atom) is Object and atom.kind == "dict" and depth < MOST_NESTED:
+            entries = m.read(atom.id, "#entries")
+            given = [e.get("params") for e in atoms(entries) if type(e) is Entries] if entries is not None else []
+            for params in given or [None]:
+                yield from held_by(m, params, depth + 1) if params is not None else (atom,)
+        else:
+            yield atom
 
 
 def note_half(m: Machine, chosen: Sequence[Chosen], optimizer: Object, place: Place, how: str, only_added: bool = False) -> None:
@@ -213,6 +241,7 @@ def keeps_copies(m: Machine, optimizer: Object) -> bool:
     return not words.isdisjoint(cast) and not words.isdisjoint(written) and any(COPIES.search(word) for word in words)
 
 
+MOST_NESTED = 6  # lists in lists
 COPIES = re.compile(r"^state$|master|fp32|float32|main_param|copies")
 
 

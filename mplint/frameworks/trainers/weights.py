@@ -87,8 +87,13 @@ def owner_of(model: Atom) -> Hashable:
 
 
 def weights(m: Machine, model: Atom) -> Value:
-    """The groups of a model's parameters."""
-    return m.read(owner_of(model), "@weights") or UNKNOWN_WEIGHTS
+    """The groups of a model's parameters; those of an unknown part are what is known of the whole."""
+    held = m.read(owner_of(model), "@weights") or UNKNOWN_WEIGHTS
+    if type(model) is not Unknown or held != UNKNOWN_WEIGHTS:
+        return held
+    text, _, identity = model.symbol.partition(IDENTITY)
+    whole = text.rpartition(".")[0]
+    return weights(m, Unknown(f"{whole}{IDENTITY}{identity}")) if whole else held
 
 
 def change(m: Machine, model: Atom, of: Callable[[Group], Group]) -> None:
@@ -262,12 +267,13 @@ def watch(m: Machine, atom: Atom, name: str, args: Args, place: Place) -> Value 
         return None
     if type(atom) is Object and not is_model(m, atom):
         return None
+    cast_in_place = type(atom) is Object or looks_like_model(atom) or m.dropped == place.position  # of tensors a cast gives a new one
     if name in CONVERSIONS and not args.positional:
-        if type(atom) is Object or looks_like_model(atom):
+        if cast_in_place:
             cast(m, atom, DType(CONVERSIONS[name]), place)
     elif name in ("to", "type"):
         dtype = dtype_argument(args)
-        if dtype is not None and (type(atom) is Object or looks_like_model(atom)):
+        if dtype is not None and cast_in_place:
             cast(m, atom, dtype, place)
     elif name == "requires_grad_":
         freeze(m, atom, args.get(0, "requires_grad") or TRUE)
