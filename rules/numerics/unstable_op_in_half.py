@@ -11,7 +11,7 @@ from mplint.findings import Applicability, Confidence, Finding, Fix, MoveStateme
 from mplint.frameworks.keras.tensors import PROBABILITIES
 from mplint.frameworks.torch import half
 from mplint.frameworks.torch.promotion import MODEL_IN_HALF
-from mplint.frameworks.torch.tensors import LATE, SURE, places_tagged
+from mplint.frameworks.torch.tensors import LATE, LATE_ROUNDED, SURE, places_tagged
 from mplint.program.conditions import extend
 from mplint.program.lower import place_of
 from mplint.program.machine import Event
@@ -172,12 +172,15 @@ class UnstableOpInHalf(Rule):
         told: set[Place] = set()
         numbers = half.Numbers(trace)
         parts = parts_of_losses(trace)
+        taken_up = {event.data["at"] for _, event in trace.of("taken up")} - parts
         by_hand = half.found(trace, "late in half", lambda event: event.place in parts and not is_bounded(trace, event))
         for item in (*half.found(trace, "loss in half"), *by_hand):
             event = item.event
             tensor, whole = event.data["tensor"], event.kind == "loss in half"
             if not isinstance(tensor, Tensor) or event.get("trained") is False or not region_left(item):
                 continue
+            if event.place in taken_up:
+                continue  # float32 takes up what is rounded to 11 bits and no more
             if whole and not trained(trace, item):
                 continue
             if any(numbers.in_region(place) for place in (event.place, *event.calls)):
@@ -638,7 +641,7 @@ def parts_of_losses(trace: Trace) -> set[Place]:
     found: set[Place] = set()
     for _, event in trace.of("backward", "trainer backward"):
         for _, loss in tensors_of(event.data["loss"], event.path):  # type: ignore[arg-type]
-            found |= places_tagged(loss, LATE)
+            found |= places_tagged(loss, LATE) | places_tagged(loss, LATE_ROUNDED)
     return found
 
 

@@ -1,7 +1,7 @@
 """Tensors: what operations do to dtypes, under autocast and without, and the constants that meet them.
 
 Events: "constant beyond range", "epsilon lost", "raises under autocast", "unstable in half", "reduced in half", "cast to half",
-"loss in half", "late in half", "log-probabilities in half", "loss of probabilities", "cancellation in half", "integers in half",
+"loss in half", "late in half", "taken up", "log-probabilities in half", "loss of probabilities", "cancellation in half", "integers in half",
 "frequencies in half", "angles in half", "steps in half", "averaged late in half", "no half kernel", "gradients measured",
 "power in half", "cast taken back".
 Each holds the tensor that it happens to.
@@ -233,6 +233,8 @@ WEIGHTS = "weights at "  # beginning of a tag: where the sigmoid was taken that 
 WEIGHED = "weighed at "  # beginning of a tag: the same, of what a product of matrices adds up with such weights
 TOTAL = "total of weights at "  # beginning of a tag: the same, of the sum of such weights
 LATE = "late in half at "  # beginning of a tag: where what became this was computed in half after its region had ended
+LATE_ROUNDED = "late in half, and rounded alone, at "  # the same, of what float16 holds with 11 bits
+HELD = frozenset({"softmax", "log_softmax", "logsumexp", "Softmax", "LogSoftmax"})  # operations whose results it holds
 OF_NUMBERS = frozenset(  # losses whose target is numbers, which both of their arguments promote
     ["binarycrossentropywithlogits", "bcewithlogits", "mse", "l1", "smoothl1", "huber", "poissonnll", "softmargin", "multilabelsoftmargin"]
 )
@@ -580,6 +582,13 @@ class Operation:
         unknown = any(type(a) is Unknown or (type(a) is Tensor and not open_ones.isdisjoint(a.dtypes) and not a.forward) for a in others)
         return unknown and name in OF_NUMBERS
 
+    def taken_up(self, tags: frozenset[str]) -> frozenset[str]:
+        """The tags of what a float32 operand takes up; of what was rounded alone before nothing more comes."""
+        done = frozenset(tag for tag in tags if tag.startswith(LATE_ROUNDED))
+        for place in sorted({place for t in self.tensors for place in places_tagged(t, LATE_ROUNDED)}) if done else ():
+            self.m.emit("taken up", self.place, at=place)
+        return tags - done
+
     def is_left_behind(self) -> bool:
         """Whether a region would compute this in float32, which is computed of what has surely left one in half, and learns from it."""
         if (
@@ -695,7 +704,11 @@ class Operation:
             tags = tags - {BY_HAND}  # features are multiplied, too: what grows with them is a loss that is made of them no more
         tags = tags | origins(short, tensors)
         if letters == {HALF} and self.is_left_behind():
-            tags = tags | {f"{LATE}{self.place.path}:{self.place.position}"}
+            tags = tags | {f"{LATE_ROUNDED if short in HELD else LATE}{self.place.path}:{self.place.position}"}
+        elif short in HELD and letters == {HALF} and is_late(first) and outside_of_regions(self.m):
+            tags = tags | {f"{LATE_ROUNDED}{self.place.path}:{self.place.position}"}
+        elif letters == {SINGLE} and any(t.dtypes == {SINGLE} for t in tensors):
+            tags = self.taken_up(tags)
         if self.is_complex(short):
             tags = tags | {COMPLEX}
         tags = self.trained(tags, short) if forward else tags
@@ -1800,7 +1813,9 @@ def origins(short: str, tensors: Sequence[Tensor]) -> frozenset[str]:
         return frozenset({"noise"})
     if short.endswith("_like"):
         return frozenset()
-    return frozenset(ORIGINS.get(tag, tag) for t in tensors for tag in t.tags if tag in ORIGINS or tag.startswith(("taken:", LATE)))
+    return frozenset(
+        ORIGINS.get(tag, tag) for t in tensors for tag in t.tags if tag in ORIGINS or tag.startswith(("taken:", LATE, LATE_ROUNDED))
+    )
 
 
 def bool_of(left: Atom, right: Atom) -> Tensor:
