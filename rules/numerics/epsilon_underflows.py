@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -42,7 +41,6 @@ LOST_AT_END = "the largest float16 below 1 is 0.9995: a bound beyond 0.99976 rou
 GRADIENT = "'s gradient"
 MAX_SHOWN = 4
 SQUASHING = frozenset({"sigmoid", "softmax", "tanh"})
-STATISTIC = re.compile(r"perplexity|\bppl\b|usage|metrics?\b|\blogs?\b|\bstats?\b", re.I)
 # The optimizers of torch that divide by a root plus an epsilon, and its default.
 EPSILONS = {"Adam": 1e-8, "AdamW": 1e-8, "NAdam": 1e-8, "Adamax": 1e-8, "RMSprop": 1e-8, "Adagrad": 1e-10}
 
@@ -60,7 +58,8 @@ class EpsilonUnderflows(Rule):
     `tf.math.log(tf.maximum(p, 1e-12))`.
     Also optimizers such as Adam over float16 parameters, whose epsilon is added to float16 state.
     Modules that a distribution (setup.py, pyproject.toml) offers, and whose own code or tests speak of float16, are read as a caller runs
-    them: under float16 autocast, with a first input that may be half; such findings say so and have medium confidence.
+    them: under float16 autocast, with a first input that may be half; such findings say so and have low confidence, since nobody there has
+    met float16.
     In model graphs: small constants that are added, or that bound from below, before a division, a logarithm or a root in float16; in
     float32 graphs those that float16 would lose: advice, or with `--policy mixed_float16` warnings about the conversion. What float16
     keeps as a subnormal number is advice, for devices that take those for 0, and a warning before a logarithm where the numbers next to
@@ -378,23 +377,14 @@ def larger_default(trace: Trace, place: Place) -> Fix | None:
 
 
 def sureness(trace: Trace, items: Sequence[half.Found], first: half.Found) -> Confidence:
-    """How sure a finding is: nobody misses the guard of what is no more than shown, where only callers of a library may meet it."""
-    if all(item.entry.context == CALLERS and is_shown(trace, item.event.data["guarded"]) for item in items):
+    """How sure a finding is: of what only callers of a library may meet nothing in its project shows that they do."""
+    if all(item.entry.context == CALLERS for item in items):
         return Confidence.LOW
     tensor = first.event.data["tensor"]
     followed = isinstance(tensor, Tensor) and tensor.dtypes == {COMPUTE}
     if followed:
         return programs(trace).sureness(first.event.place.path, first.entry)
     return first.confidence.at_most(Confidence.MEDIUM) if untold(trace, first.event.path) else first.confidence
-
-
-def is_shown(trace: Trace, place: object) -> bool:
-    """Whether what is computed at a place is a statistic that people look at, as its name tells."""
-    file, node = (trace.node(place) or (None, None)) if isinstance(place, Place) else (None, None)
-    around = file.syntax.ancestors(node) if file is not None and node is not None else ()
-    statement = next((part for part in around if isinstance(part, ast.stmt)), None)
-    targets = statement.targets if isinstance(statement, ast.Assign) else ()
-    return any(STATISTIC.search(ast.unparse(target)) is not None for target in targets)
 
 
 def line(place: Place) -> int:

@@ -151,6 +151,7 @@ class HalfPrecisionReduction(Rule):
                 help=f"divide the {'weights by their sum' if weighed else 'features'} first, or take the product outside of autocast, "
                 "in float32",
                 confidence=Confidence.MEDIUM,
+                assumed=TAKEN[weighed],
                 steps=(*item.chain(tensor), Step(item.event.place, f"it is divided by the {DIVISORS[weighed]} only here")),
             )
 
@@ -163,6 +164,7 @@ CASES = {
     False: "over 64 x 64 positions features of 4 have a sum of squares of 65536",
     True: "over 128 x 128 positions of weight 0.5 features of 8 have a sum of 65536",
 }
+TAKEN = {False: "features reach 4 over 64 x 64 positions", True: "features reach 8 over 128 x 128 positions"}
 DIVISORS = {False: "number of values", True: "sum of the weights"}
 CASTS = (By.CAST, By.PARAMETERS, By.MODEL)
 

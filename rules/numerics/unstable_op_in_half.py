@@ -289,6 +289,7 @@ class UnstableOpInHalf(Rule):
                 help=half.in_float32(tensor),
                 confidence=Confidence.MEDIUM,
                 steps=item.chain(tensor),
+                assumed="the signal comes near an amplitude of 1",
             )
 
     def taken_back(self, trace: Trace) -> Iterator[Finding]:
@@ -306,6 +307,7 @@ class UnstableOpInHalf(Rule):
                 help="leave autocast for it, `with torch.autocast(device, enabled=False)`",
                 confidence=Confidence.MEDIUM,
                 steps=item.chain(tensor),
+                assumed=f"{dtype} does not do for this product",
             )
 
     def cancellations(self, trace: Trace) -> Iterator[Finding]:
@@ -332,6 +334,7 @@ class UnstableOpInHalf(Rule):
                 help=half.in_float32(tensor),
                 confidence=Confidence.MEDIUM,
                 steps=(*item.chain(tensor), *((Step(event.place, words),) if at_module else ())),
+                assumed="the variance is small beside the square of the mean",
             )
 
     def asked(self, trace: Trace) -> Iterator[Finding]:
@@ -370,9 +373,10 @@ class UnstableOpInHalf(Rule):
             trace,
             item.event.place,
             f"`{name}` computes in float16: autocast, which would run it in float32, is off here{item.condition}",
-            why="Switching autocast off casts nothing back: what the region outside computed is float16 still.",
+            why="Switching autocast off casts nothing back: what the region outside computed is float16 still."
+            + (" This assumes that 11 bits are too few for it." if name in BOUNDED else ""),
             help="cast what comes in with `.float()`, or leave autocast on",
-            confidence=Confidence.MEDIUM,
+            confidence=Confidence.LOW if name in BOUNDED else Confidence.MEDIUM,
             steps=item.chain(tensor),
             fix=handed_on(trace, item.event, name, upcast(trace, item.event, name, None)),
         )

@@ -1,7 +1,8 @@
 """Tensors: what operations do to dtypes, under autocast and without, and the constants that meet them.
 
 Events: "constant beyond range", "epsilon lost", "raises under autocast", "unstable in half", "reduced in half", "cast to half",
-"loss in half", "late in half", "taken up", "log-probabilities in half", "loss of probabilities", "cancellation in half", "integers in half",
+"loss in half", "late in half", "taken up", "log-probabilities in half", "loss of probabilities", "cancellation in half",
+"integers in half",
 "frequencies in half", "angles in half", "steps in half", "averaged late in half", "no half kernel", "gradients measured",
 "power in half", "cast taken back".
 Each holds the tensor that it happens to.
