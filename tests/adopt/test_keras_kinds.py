@@ -347,3 +347,62 @@ pair.train(tf.zeros([8, 4]))
 
 def test_a_model_that_calls_a_method_like_an_optimizer_does_still_updates_itself() -> None:
     assert "`self.steps` would get float16 gradients of a loss that nothing scales" in left(OWN_APPLY)
+
+
+@pytest.mark.parametrize(
+    ("line", "argument"),
+    [
+        ("from keras.layers import CuDNNGRU", ""),
+        ("other = Model(input=seen, output=seen)", ""),
+        ("import tensorflow as tf\nlog = tf.summary.FileWriter('runs')", ""),
+    ],
+)
+def test_what_keras_and_tensorflow_have_no_more_is_a_reason(line: str, argument: str) -> None:
+    text = OLD.format(line="", argument=argument).replace("net = Model", f"{line}\nnet = Model")
+    assert "which has no policies" in left(text, Targets())
+
+
+def test_a_name_of_tensorflow_1_in_an_arm_of_a_version_test_is_no_reason() -> None:
+    guarded = "import tensorflow as tf\nif tf.__version__.startswith('1'):\n    log = tf.summary.FileWriter('runs')"
+    assert "set_global_policy" in after(OLD.format(line=guarded, argument=""), targets=Targets())
+
+
+def test_a_module_that_others_run_may_be_too_old_as_well() -> None:
+    text = (
+        "import tensorflow as tf\nfrom keras.layers import Dense, Input\nfrom keras.models import Model\n\n\nclass Painter:\n"
+        "    def __init__(self, place):\n        self.log = tf.summary.FileWriter(place)\n        seen = Input(shape=(12,))\n"
+        "        self.net = Model(seen, Dense(1, activation='sigmoid')(seen))\n        self.net.compile('adam', 'mse')\n\n"
+        "    def train(self, x, y):\n        self.net.train_on_batch(x, y)\n"
+    )
+    assert "`tf.summary.FileWriter` is written for TensorFlow 1" in left(text, Targets())
+
+
+def test_the_pin_of_a_package_that_is_not_used_is_no_reason() -> None:
+    text = (
+        "import tensorflow as tf\n\nnet = tf.keras.Sequential([tf.keras.layers.Dense(8, activation='relu'), tf.keras.layers.Dense(1)])\n"
+        "net.compile('adam', 'mse')\nnet.fit(x, y)\n"
+    )
+    pinned = Targets(None, Versions.parse("==2.3.1"), Versions.parse("==2.4.0"))
+    assert "set_global_policy" in after(text, targets=pinned)
+    assert "pins Keras before 2.4" in left(
+        text.replace("import tensorflow as tf", "import tensorflow as tf, keras").replace("tf.keras", "keras"), pinned
+    )
+
+
+def test_a_loss_of_another_file_in_which_dtypes_clash_is_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pyproject.toml").write_text("")
+    (tmp_path / "scores.py").write_text(
+        "import tensorflow as tf\n\ndef built():\n    return tf.keras.Sequential([tf.keras.layers.Dense(4)])\n\ndef sliced(net, batch):\n    ways = tf.random.normal(tf.shape(batch))\n"
+        "    with tf.GradientTape() as inner:\n        inner.watch(batch)\n        along = tf.reduce_sum(ways * net(batch))\n"
+        "    return tf.reduce_mean(inner.gradient(along, batch) * ways)\n"
+    )
+    text = (
+        "import tensorflow as tf\nfrom scores import built, sliced\n\nnet = built()\n"
+        "optimizer = tf.keras.optimizers.Adam()\nfor batch in tf.data.Dataset.from_tensor_slices(x).batch(8):\n"
+        "    with tf.GradientTape() as tape:\n        loss = sliced(net, batch)\n"
+        "    gradients = tape.gradient(loss, net.trainable_variables)\n"
+        "    optimizer.apply_gradients(zip(gradients, net.trainable_variables))\n"
+    )
+    (tmp_path / "train.py").write_text(text)
+    assert "where half and float32 tensors meet" in left(text)

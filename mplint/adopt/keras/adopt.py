@@ -79,6 +79,8 @@ def in_library(program: Program, policy: str, keras: Keras, built: list[Built], 
     note = run_elsewhere(scene_of(program), built, policy)
     if note is None:
         return Adopted(program, trains=training)
+    if (old := too_old(program, keras)) is not None:
+        return Adopted(program, (), (old,), True)
     taken = lent(program, root_of(program.file, None), policy)
     result = finished(program, taken.program, [], policy, keras, fresh=True)
     after = taken.returned(result.program)

@@ -58,14 +58,14 @@ def layers_beside(scene: Scene) -> Iterator[Kept]:
 
 
 def clashes_elsewhere(scene: Scene) -> Iterator[tuple[ast.AST, str]]:
-    """The places of this file that lead to layers of other files in which dtypes clash, and which are to be mended there."""
+    """The places of this file that lead to layers and losses of other files in which dtypes clash, and which are to be mended there."""
     told: set[tuple[ast.AST, Place]] = set()
     for entry, event in scene.events("dtypes clash"):
         node = scene.here(event)
         if event.place.path == scene.path or node is None or (node, event.place) in told or excluded(event.path):
             continue
         layer = layer_around(entry, event)
-        if layer is None or (layer.made is not None and layer.made.path == scene.path and takes_dtype(scene, layer)):
+        if layer is not None and layer.made is not None and layer.made.path == scene.path and takes_dtype(scene, layer):
             continue
         told.add((node, event.place))
         where = f"{event.place.path}:{scene.trace.span(event.place).line}"

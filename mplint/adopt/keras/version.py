@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import ast
+from typing import TYPE_CHECKING, NamedTuple
 
+from mplint.adopt.keras.spelling import root_of
 from mplint.adopt.program import Note, Program
 from mplint.findings import Location
-from mplint.frameworks.keras.versions import before_policies, loop_major
+from mplint.frameworks.keras.versions import before_policies, before_tensorflow2, loop_major
 from mplint.targets import Targets
 from mplint.versions import Versions
+
+if TYPE_CHECKING:
+    from mplint.python.file import SourceFile
 
 MOST_FILES = 20
 
@@ -39,7 +44,7 @@ def for_one_keras(program: Program, root: str) -> tuple[Program, Keras]:
         keras = Keras(3 if version.split(".")[0] >= "3" else 2, f"installed: {version}")
     else:
         keras = Keras(3, "assumed, as none is pinned or installed")
-    keras = keras._replace(before=shown_before(program) if root == "keras" else None)
+    keras = keras._replace(before=shown_before(program, root))
     versions = Versions.parse(">=3" if keras.major == 3 else ">=2.4,<3")
     return Program(program.path, program.data, changed(targets, versions)), keras
 
@@ -88,24 +93,34 @@ def has(distribution: str) -> bool:
 def too_old(program: Program, keras: Keras) -> Note | None:
     """What says that the program is for a Keras that has no stable mixed precision API, or None."""
     targets = program.targets
-    for title, versions in (("TensorFlow", targets.tensorflow), ("Keras", targets.keras)):
+    pins = {"TensorFlow": targets.tensorflow, "Keras": targets.keras}
+    if root_of(program.file, None) == "tensorflow.keras" and targets.tensorflow is not None:
+        del pins["Keras"]  # a package that the program does not use
+    for title, versions in pins.items():
         if versions is not None and versions.below("2.4"):
             text = f"the project pins {title} before 2.4, whose mixed precision was experimental: move to a later one"
             return Note(top_of(program), text)
     return keras.before
 
 
-def shown_before(program: Program) -> Note | None:
+def shown_before(program: Program, root: str) -> Note | None:
     """A note on what shows that the program, or a file that it runs, is for a Keras without policies; None where nothing does."""
-    trace = program.execution.trace
+    trace, pinned = program.execution.trace, program.targets.tensorflow
     for file in (program.file, *filter(None, map(trace.file, program.execution.run_with))):
-        if (node := before_policies(file)) is not None:
-            text = " ".join(file.text(node).split())
-            here = file.document.path == program.path
-            place, home = (program.file.location(node), "") if here else (top_of(program), f"{file.document.path}:{node.lineno}: ")
-            given = f"`{text if len(text) <= 60 else f'{text[:57]}...'}`"
-            return Note(place, f"{home}{given} is written for a Keras before 2.4, which has no policies: move to a later one first")
+        if root == "keras" and (node := before_policies(file)) is not None:
+            return note_on(program, file, node, "a Keras before 2.4")
+        if (pinned is None or pinned.before("2.0")) and (node := before_tensorflow2(file)) is not None:
+            return note_on(program, file, node, "TensorFlow 1")
     return None
+
+
+def note_on(program: Program, file: SourceFile, node: ast.stmt | ast.expr | ast.keyword, version: str) -> Note:
+    """A note on a place that shows that a file is for a version without policies."""
+    text = " ".join(file.text(node).split())
+    here = file.document.path == program.path
+    place, home = (program.file.location(node), "") if here else (top_of(program), f"{file.document.path}:{node.lineno}: ")
+    given = f"`{text if len(text) <= 60 else f'{text[:57]}...'}`"
+    return Note(place, f"{home}{given} is written for {version}, which has no policies: move to a later one first")
 
 
 def top_of(program: Program) -> Location:

@@ -49,7 +49,20 @@ BEFORE_POLICIES = (
     *("keras.layers.normalization.BatchNormalization", "keras.backend.tensorflow_backend", "keras.backend.common"),
     *("keras.backend.get_session", "keras.backend.set_session", "keras.backend.image_dim_ordering", "keras.utils.multi_gpu_model"),
     *("keras.backend.set_image_dim_ordering", "keras.utils.visualize_util", "keras.utils.training_utils", "keras.objectives"),
-    "keras.legacy",
+    *("keras.legacy", "keras.layers.CuDNNGRU", "keras.layers.CuDNNLSTM"),
+)
+# What TensorFlow has had under these names only before 2.0, where Keras had no policies.
+TENSORFLOW1 = (
+    *("contrib", "app", "flags", "Summary", "ConfigProto", "GPUOptions", "get_variable", "variable_scope", "get_default_graph"),
+    *("summary.FileWriter", "summary.merge_all", "summary.merge", "train.Saver", "logging", "gfile", "to_float", "set_random_seed"),
+    *(
+        "train.AdamOptimizer",
+        "train.GradientDescentOptimizer",
+        "train.MomentumOptimizer",
+        "train.RMSPropOptimizer",
+        "layers",
+        "InteractiveSession",
+    ),
 )
 FIRST_ARGUMENTS = frozenset({"nb_epoch", "samples_per_epoch", "nb_val_samples"})
 
@@ -110,7 +123,36 @@ def before_policies(file: SourceFile) -> ast.stmt | ast.expr | ast.keyword | Non
     for call in file.syntax.all(ast.Call):
         fits = isinstance(call.func, ast.Attribute) and call.func.attr in ("fit", "fit_generator")
         found += [keyword for keyword in call.keywords if fits and keyword.arg in FIRST_ARGUMENTS]
+        if any(name in ("keras.models.Model", "keras.Model") for name in file.names.candidates(call.func)):
+            found += [keyword for keyword in call.keywords if keyword.arg in ("input", "output")]
     return min(found, key=lambda node: (node.lineno, node.col_offset), default=None)
+
+
+def before_tensorflow2(file: SourceFile) -> ast.expr | None:
+    """The first place that shows that a file is written for TensorFlow 1; None where nothing does, or where a test chooses it."""
+    if not any(module.split(".")[0] == "tensorflow" for module in imported(file)):
+        return None
+    found = [
+        node
+        for node in file.syntax.all(ast.Attribute)
+        if not isinstance(file.syntax.parents[node], ast.Attribute)
+        and is_tensorflow1(file.names.resolve(node) or "")
+        and not chosen(file, node)
+    ]
+    return min(found, key=lambda node: (node.lineno, node.col_offset), default=None)
+
+
+def is_tensorflow1(path: str) -> bool:
+    """Whether a dotted name leads to what TensorFlow has had only before 2.0."""
+    return any(path == f"tensorflow.{name}" or path.startswith(f"tensorflow.{name}.") for name in TENSORFLOW1)
+
+
+def chosen(file: SourceFile, node: ast.AST) -> bool:
+    """Whether something else may run in the place of a name: in an arm of a test of versions, or where errors are caught."""
+    around = file.syntax.ancestors(node)
+    return any(
+        isinstance(item, ast.Try) or (isinstance(item, (ast.If, ast.IfExp)) and "ersion" in ast.unparse(item.test)) for item in around
+    )
 
 
 def is_gone(path: str) -> bool:
