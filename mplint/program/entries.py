@@ -20,10 +20,11 @@ from mplint.program.heirs import drivers
 from mplint.program.interpreter import interpreter
 from mplint.program.lower import GENERATOR, IR, NESTS, PASSED_ON
 from mplint.program.lowered import imported_names, last, parts, root
-from mplint.program.machine import MAIN, STATE, Args, Exhausted, Library, Machine, Recorder
+from mplint.program.machine import IDENTITY, MAIN, STATE, Args, Exhausted, Library, Machine, Recorder
 from mplint.program.project import Project
+from mplint.program.statements import is_counted
 from mplint.program.trace import Entry, Trace
-from mplint.program.values import NONE, Class, Code, Constant, Function, Module, Object, Partial, Value, Wrapped, atoms
+from mplint.program.values import NONE, Class, Code, Constant, Function, Module, Object, Partial, Unknown, Value, Wrapped, atoms
 from mplint.python.document import is_test_path
 
 OWN_STEPS = 120_000  # of an entry
@@ -670,6 +671,7 @@ def class_(m: Machine, path: str, statement: IR, relevant: Callable[[frozenset[s
     if opening is not None and type(made) is Object:
         opening(made, statement[1])
     if type(made) is Object:
+        forget_counts(m, made)
         run_setters(m, path, cls, made, [s for s in statement[6] if s[0] == "define" and s not in pending], pending)
         others = [s for s in statement[6] if s[0] == "define" and not s[2][2].startswith("__") and s not in pending]
         pending += [s for s in others if Code(path, s[2]) not in m.called and m.library.computes(m, made, s[2][8])]
@@ -749,6 +751,33 @@ def is_used_by(method: IR, body: Sequence[IR]) -> bool:
     """Whether another method of a class mentions this one: that one runs first, and calls it where it belongs."""
     name = method[2][2]
     return any(s[0] == "define" and s is not method and name in s[2][8] for s in body)
+
+
+def forget_counts(m: Machine, made: Object) -> None:
+    """Take back the numbers from which an object, or what it keeps, counts in methods: others may have been called any number of times."""
+    held = [(slot, value) for slot in m.store.slots.every() if (value := m.store.get(*slot)) is not None]
+    kept = [atom for slot, value in held if slot[0] == made.id for atom in atoms(value) if type(atom) is Object]
+    for owner in dict.fromkeys([made, *kept]):
+        if type(owner.type) is Class:
+            numbers = {slot[1] for slot, value in held if slot[0] == owner.id and is_counted(value)}
+            for name in numbers & counted_by(m, owner.type) if numbers else ():
+                m.write(owner.id, name, Unknown(f"{name}{IDENTITY}{owner.type.path}{owner.type.name}"))
+
+
+def counted_by(m: Machine, cls: Class) -> set[str]:
+    """The attributes of `self` that methods of a class of the project add to."""
+    ir = m.project.ir(cls.path)
+    body = next((s[6] for s in definitions(ir[1]) if s[0] == "class" and s[2] == cls.name), ()) if ir is not None else ()
+    return {name for s in body if s[0] == "define" and s[2][2] != "__init__" for name in added_to(s[2][4])}
+
+
+def added_to(ir: IR) -> Iterator[str]:
+    """The attributes of `self` that statements add to."""
+    if ir and ir[0] == "augmented" and ir[2][0] == "attribute" and ir[2][2][-1] == "self":
+        yield ir[2][3]
+    for part in ir:
+        if type(part) is tuple:
+            yield from added_to(part)
 
 
 LASTING = frozenset({"@weights", "@trained"})  # what models and optimizers hold

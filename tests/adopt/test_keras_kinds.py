@@ -393,7 +393,8 @@ def test_a_loss_of_another_file_in_which_dtypes_clash_is_a_reason(tmp_path: Path
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pyproject.toml").write_text("")
     (tmp_path / "scores.py").write_text(
-        "import tensorflow as tf\n\ndef built():\n    return tf.keras.Sequential([tf.keras.layers.Dense(4)])\n\ndef sliced(net, batch):\n    ways = tf.random.normal(tf.shape(batch))\n"
+        "import tensorflow as tf\n\ndef built():\n    return tf.keras.Sequential([tf.keras.layers.Dense(4)])\n\n"
+        "def sliced(net, batch):\n    ways = tf.random.normal(tf.shape(batch))\n"
         "    with tf.GradientTape() as inner:\n        inner.watch(batch)\n        along = tf.reduce_sum(ways * net(batch))\n"
         "    return tf.reduce_mean(inner.gradient(along, batch) * ways)\n"
     )

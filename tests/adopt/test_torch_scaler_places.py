@@ -521,3 +521,60 @@ def train(model, optimizer, batches, amp=None):
 """
     result = adopt("train.py", (HEAD + text).encode(), "mixed_float16", Targets())
     assert (result.after, result.left) == (result.before, ())
+
+
+OWNED = """\
+import torch
+from torch import nn
+
+class Judge(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.body = nn.Linear(width, 1)
+        self.optimizer = torch.optim.Adam(self.parameters(), lr=1e-3)
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.to(self.device)
+
+    def forward(self, x):
+        return self.body(x)
+
+class Memory:
+    def __init__(self):
+        self.filled = 0
+        self.kept = []
+
+    def keep(self, item):
+        self.kept.append(item)
+        self.filled += 1
+
+class Player:
+    def __init__(self, width):
+        self.memory = Memory()
+        self.judge = Judge(width)
+        self.width = width
+
+    def remember(self, item):
+        self.memory.keep(item)
+
+    def learn(self, x, y):
+        if self.memory.filled < 64:
+            return
+        x, y = x.to(self.judge.device), y.to(self.judge.device)
+        loss = nn.functional.mse_loss(self.judge(x), y)
+        self.judge.optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.judge.parameters(), 1.0)
+        self.judge.optimizer.step()
+"""
+
+
+def test_an_optimizer_that_a_model_keeps_has_its_scaler_behind_the_model() -> None:
+    found = after(OWNED)
+    assert "self.judge = Judge(width)\n        self.scaler = torch.amp.GradScaler(self.judge.device.type)\n" in found
+    assert "self.scaler.unscale_(self.judge.optimizer)\n        nn.utils.clip" in found
+    assert "self.scaler.step(self.judge.optimizer)\n        self.scaler.update()" in found
+
+
+def test_what_begins_once_enough_is_counted_is_adopted_where_others_count() -> None:
+    counted = OWNED + "\nplayer = Player(3)\nfor item in range(64):\n    player.remember(item)\n"
+    assert "self.scaler.scale(loss).backward()" in after(counted)

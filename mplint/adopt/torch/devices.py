@@ -176,7 +176,10 @@ def _set_before(file: SourceFile, owner: ast.ClassDef, name: str, node: ast.AST)
         return any(file.syntax.enclosing_class(a) is owner and ast.unparse(a) == f"self.{name}" for a in file.syntax.all(ast.Attribute))
     inside = [v for v in values if file.syntax.function(v) is here]
     if inside:
-        return any(position(v) < position(node) for v in inside)
+        own = (
+            node.targets if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) else []
+        )  # what is placed here stands behind it
+        return any(position(v) < position(node) or v in own for v in inside)
     return bool(values)
 
 

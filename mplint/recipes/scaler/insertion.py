@@ -168,7 +168,7 @@ class Insertion:
         named = {name for name in self.optimizers for n in ast.walk(statement) if isinstance(n, ast.expr) and ast.unparse(n) == name}
         if len(named) == 1:
             return named.pop()
-        found = set()
+        found = {name for name in self.optimizers if "." in name and f"{name.rpartition('.')[0]}.parameters()" in text}
         for name, node in self.optimizers.items():
             for made in self.training.made(node):
                 if isinstance(made, ast.Call) and any(part in text for part in parameters_of(made)):
@@ -206,7 +206,7 @@ class Insertion:
         """After the last of the statements that make the optimizers of an object."""
         made = []
         for node in self.optimizers.values():
-            values = set_values(self.definitions.kept_as(node)) if isinstance(node, ast.Attribute) else []
+            values = set_values(self.definitions.kept_as(keeper_of(node))) if isinstance(node, ast.Attribute) else []
             if not values and (held := self._beside_the_base()) is not None:
                 return held
             if len(values) > 1 and (held := self._behind_all_arms(values) or self._for_all_makers(values)) is not None:
@@ -514,6 +514,14 @@ class Insertion:
         if function is home:
             return position(node) > position(self.place.anchor)
         return function in self._owners or (home is not None and any(parent is home for parent in self.syntax.ancestors(node)))
+
+
+def keeper_of(optimizer: ast.Attribute) -> ast.Attribute:
+    """The attribute of an object in which an optimizer is kept: itself, or a model that has it, as `self.model` has `self.model.optimizer`."""
+    node = optimizer
+    while isinstance(node.value, ast.Attribute):
+        node = node.value
+    return node
 
 
 def set_values(values: Sequence[ast.expr]) -> list[ast.expr]:
