@@ -578,3 +578,38 @@ def test_an_optimizer_that_a_model_keeps_has_its_scaler_behind_the_model() -> No
 def test_what_begins_once_enough_is_counted_is_adopted_where_others_count() -> None:
     counted = OWNED + "\nplayer = Player(3)\nfor item in range(64):\n    player.remember(item)\n"
     assert "self.scaler.scale(loss).backward()" in after(counted)
+
+
+def test_a_scaler_is_there_before_a_constructor_has_its_state_restored() -> None:
+    found = after("""
+        import torch
+        from torch import nn
+
+        class Runner:
+            def __init__(self, path, again):
+                self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+                self.path, self.again = path, again
+                self.set_up()
+                self.rounds = 3
+
+            def set_up(self):
+                self.net = nn.Linear(3, 1).to(self.device)
+                self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+                self.restore()
+
+            def restore(self):
+                if self.again:
+                    kept = torch.load(self.path)
+                    self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+                    self.optimizer.load_state_dict(kept["optimizer"])
+
+            def train(self, batches):
+                for x, y in batches:
+                    loss = nn.functional.mse_loss(self.net(x.to(self.device)), y.to(self.device))
+                    self.optimizer.zero_grad()
+                    loss.backward()
+                    self.optimizer.step()
+                torch.save({"optimizer": self.optimizer.state_dict()}, self.path)
+    """)
+    assert "self.scaler = torch.amp.GradScaler(self.device.type)\n        self.set_up()\n" in found
+    assert 'self.scaler.load_state_dict(kept["scaler"])' in found.replace("'", '"')

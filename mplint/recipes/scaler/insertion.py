@@ -229,7 +229,7 @@ class Insertion:
         last = home.body[-1]
         named = [node for node in self.optimizers.values() if isinstance(node, ast.Attribute)]
         kept = [value for node in named for value in set_values(self.definitions.kept_as(node))]
-        return Place(last, f"self.{self.name}", after=True) if {self.syntax.function(v) for v in kept} == {home} else None
+        return self._in_time(home, last) if {self.syntax.function(v) for v in kept} == {home} else None
 
     def _for_all_makers(self, values: Sequence[ast.expr]) -> Place | None:
         """In the constructor of the class whose methods make an optimizer, each anew: one scaler serves them all."""
@@ -304,12 +304,35 @@ class Insertion:
         made = self.file.names.method(owner, "__init__") if isinstance(owner, ast.ClassDef) else None
         if made is None or self.syntax.parents[made] is not owner or made is method or isinstance(made.body[-1], (ast.Return, ast.Pass)):
             return None
+        place = self._in_time(made, made.body[-1])
         try:
             if self.spelled is not None:
-                self.spelled(made.body[-1])
+                self.spelled(place.anchor)
         except NoFix:
             return None
-        return Place(made.body[-1], f"self.{self.name}", after=True)
+        return place
+
+    def _in_time(self, made: Function, last: ast.stmt) -> Place:
+        """Behind a statement of a constructor, or before what restores the optimizers' state there, and the scaler's with it."""
+        owner = self.syntax.parents[made]
+        loads = [self.syntax.function(c) for c, of in methods(self.file, "load_state_dict") if ast.unparse(of) in self.optimizers]
+        restoring = {f for f in loads if f is not None and self.syntax.parents[f] is owner}
+        calls = {f: own_calls(f) for f in owner.body if isinstance(f, FUNCTIONS)} if isinstance(owner, ast.ClassDef) else {}
+        while more := {f for f, names in calls.items() if f not in restoring and names & {r.name for r in restoring}} - {made}:
+            restoring |= more
+        named = {f.name for f in restoring}
+        first = next(
+            (s for s in made.body if own_calls(s) & named or (made in restoring and any(self._loads(n) for n in ast.walk(s)))), None
+        )
+        early = first is not None and position(first) <= position(last)
+        return Place(first if early and first is not None else last, f"self.{self.name}", after=not early)
+
+    def _loads(self, node: ast.AST) -> bool:
+        """Whether a call restores the state of one of the optimizers."""
+        match node:
+            case ast.Call(func=ast.Attribute(value=owner, attr="load_state_dict")):
+                return ast.unparse(owner) in self.optimizers
+        return False
 
     def _before_the_rounds(self) -> Place | None:
         """Before the loop in which a function that nobody in this file calls has its optimizers, which it is given, stepped."""
@@ -516,8 +539,14 @@ class Insertion:
         return function in self._owners or (home is not None and any(parent is home for parent in self.syntax.ancestors(node)))
 
 
+def own_calls(node: ast.AST) -> set[str]:
+    """The methods of its own object that a function or statement calls."""
+    called = (n.func for n in ast.walk(node) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute))
+    return {func.attr for func in called if isinstance(func.value, ast.Name) and func.value.id == "self"}
+
+
 def keeper_of(optimizer: ast.Attribute) -> ast.Attribute:
-    """The attribute of an object in which an optimizer is kept: itself, or a model that has it, as `self.model` has `self.model.optimizer`."""
+    """The attribute of an object in which an optimizer is kept: itself, or a model that has it (`self.model.optimizer`)."""
     node = optimizer
     while isinstance(node.value, ast.Attribute):
         node = node.value
