@@ -46,6 +46,18 @@ def without_models() -> frozenset[str]:
 
 
 @cache
+def of_the_host() -> tuple[str, ...]:
+    """The packages and modules of the table that make arrays and images on the host."""
+    table = tomllib.loads((Path(data.__file__).parent / "other_packages.toml").read_text(encoding="utf-8"))
+    return tuple(f"{name}." for name in table["host"]["names"])
+
+
+def is_of_the_host(atom: Atom) -> bool:
+    """Whether something unknown was made by what makes arrays and images on the host: a transform, and no model."""
+    return type(atom) is Unknown and f"{shown(atom.symbol).partition('(')[0]}.".startswith(of_the_host())
+
+
+@cache
 def entering_no_region() -> frozenset[str]:
     """The packages of the table whose models and functions enter no region of half precision themselves."""
     table = tomllib.loads((Path(data.__file__).parent / "other_packages.toml").read_text(encoding="utf-8"))

@@ -376,6 +376,8 @@ class Part(nn.Module):
         ("near = (z ** 2).sum(1, keepdim=True) + (self.codes ** 2).sum(1) - 2 * torch.matmul(z, self.codes.t())", "squared distances"),
         ("sine = torch.sqrt((1.0 - torch.pow(z, 2)).clamp(0, 1))", "whose root has no gradient"),
         ("chosen = torch.distributions.Normal(z, 1.0)", "is made of half tensors"),
+        ("chosen = torch.log(torch.matmul(torch.softmax(z, 1), self.codes.t()).t())", ""),
+        ("chosen = torch.log(torch.matmul(torch.softmax(z, 1), self.codes.t()))", "its logarithm infinite"),
         ("near = (z.float() ** 2).sum(1, keepdim=True) - 2", ""),
         ("sine = torch.sqrt(1.0 + torch.pow(z, 2))", ""),
         ("chosen = torch.distributions.Normal(z.float(), 1.0)", ""),
@@ -656,3 +658,65 @@ def test_an_lstm_of_another_file_has_no_float16_kernel_on_the_cpu(
     result = project(tmp_path, monkeypatch, train=TAGGER, tagger=LAYERED.format(layer=layer))
     assert (result.after == result.before) is left
     assert any("an LSTM has no float16 kernel on the CPU" in note.text for note in result.left) is left
+
+
+COMPILED = """\
+import torch
+from torch import nn
+from torch.utils.cpp_extension import load
+
+native = load("native", sources=["native.cu"])
+
+class Blur(torch.autograd.Function):
+{decorator}    @staticmethod
+    def forward(ctx, image, kernel):
+        return native.blur(image, kernel)
+
+    @staticmethod
+    def backward(ctx, given):
+        return native.blurred(given), None
+
+class Part(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Linear(8, 4)
+        self.register_buffer("kernel", torch.ones(3))
+
+    def forward(self, x):
+        return Blur.apply(self.net(x), self.kernel)
+"""
+
+
+def test_half_tensors_that_go_to_compiled_code_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = project(tmp_path, monkeypatch, train=USER.format(name="Part"), parts=COMPILED.format(decorator=""))
+    assert any("hands half tensors to compiled code" in note.text for note in result.left)
+    decorated = COMPILED.format(decorator="    @torch.amp.custom_fwd\n")
+    result = project(tmp_path, monkeypatch, train=USER.format(name="Part"), parts=decorated)
+    assert not any("compiled code" in note.text for note in result.left)
+
+
+def test_a_transform_of_images_is_no_model() -> None:
+    text = """
+        import torch
+        from torch import nn
+        from torchvision.transforms import v2
+
+        def show(picture):
+            painted = v2.Compose([v2.ToPILImage()])
+            painted(picture.cpu()).save("seen.png")
+
+        def train(batches, device):
+            device = torch.device(device)
+            net = nn.Linear(3, 3).to(device)
+            optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+            for x, y in batches:
+                loss = nn.functional.mse_loss(net(x.to(device)), y)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+            with torch.no_grad():
+                show(y)
+    """
+    found = after(text)
+    assert "scaler.scale(loss)" in found
+    assert "    with torch.no_grad():\n        show(y)" in found

@@ -62,6 +62,15 @@ def lost_by(file: SourceFile, node: ast.AST, halves: set[ast.AST]) -> str | None
         case ast.Call(args=given, keywords=named) if makes_distribution(file, node):
             if any(value in halves for value in (*given, *(keyword.value for keyword in named))):
                 return f"`{file.text(node.func)}` is made of half tensors: cast them with `.float()` there"
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=name) as function, attr="apply"), args=given) if not halves.isdisjoint(given):
+            if hands_to_compiled(file, function):
+                return (
+                    f"`{name}` hands half tensors to compiled code, which autocast does not cast, beside others that may be float32: "
+                    'decorate its `forward` with `torch.amp.custom_fwd(device_type="cuda", cast_inputs=torch.float32)` there'
+                )
+        case ast.Call(func=ast.Attribute(attr="log" | "log2" | "log10")) if (shares := shares_in(file, node)) is not None:
+            if shares in halves:
+                return f"what is below 6e-8 is 0 in the half `{file.text(shares)}`, and its logarithm infinite: compute it in float32 there"
         case ast.Call() | ast.BinOp() if product_in(node) in halves:
             return "squared distances are small differences of large half products: compute them in float32 there"
         case ast.Call(func=ast.Attribute(attr="sqrt")) if (angle := cosine_in(node)) is not None and angle in halves:
@@ -76,6 +85,41 @@ def makes_distribution(file: SourceFile, call: ast.Call) -> bool:
         return True
     owner = file.names.local_function(call.func)
     return isinstance(owner, ast.ClassDef) and any(map(is_distribution, file.names.base_names(owner)))
+
+
+def hands_to_compiled(file: SourceFile, function: ast.Name) -> bool:
+    """Whether an autograd Function calls what `torch.utils.cpp_extension` compiles, with its tensors as autocast leaves them."""
+    owner = file.names.local_function(function)
+    if not isinstance(owner, ast.ClassDef) or not any(base.endswith("autograd.Function") for base in file.names.base_names(owner)):
+        return False
+    forward = file.names.method(owner, "forward")
+    if forward is None or any("custom_fwd" in file.text(decorator) for decorator in forward.decorator_list):
+        return False
+    roots = [n.value for n in ast.walk(forward) if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name)]
+    values = [binding.value for root in roots for binding in file.names.lookup(root)[1]]
+    made = [value.func for value in values if isinstance(value, ast.Call)]
+    return any(name.startswith("torch.utils.cpp_extension.load") for func in made for name in file.names.candidates(func))
+
+
+def shares_in(file: SourceFile, taken: ast.Call) -> ast.expr | None:
+    """What a logarithm is taken of, where that is a product with probabilities, which may be as small as they like."""
+    func = taken.func
+    given = func.value if isinstance(func, ast.Attribute) and not taken.args else next(iter(taken.args), None)
+    if given is None:
+        return None
+    for value in values_of(file, given):
+        parts = (
+            [part for node in ast.walk(value) if isinstance(node, ast.expr) for part in values_of(file, node)] if is_product(value) else []
+        )
+        if any(isinstance(part, ast.Call) and ast.unparse(part.func).rpartition(".")[2] in ("softmax", "Softmax") for part in parts):
+            return given
+    return None
+
+
+def values_of(file: SourceFile, node: ast.expr) -> list[ast.expr]:
+    """An expression, and what a name stands for."""
+    bound = [binding.value for binding in file.names.reaching(node)] if isinstance(node, ast.Name) else []
+    return [node, *(value for value in bound if value is not None)]
 
 
 def product_in(node: ast.Call | ast.BinOp) -> ast.expr | None:
