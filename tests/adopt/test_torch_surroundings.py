@@ -720,3 +720,80 @@ def test_a_transform_of_images_is_no_model() -> None:
     found = after(text)
     assert "scaler.scale(loss)" in found
     assert "    with torch.no_grad():\n        show(y)" in found
+
+
+MEASURED = """\
+import torch
+from torch import nn
+from measures import spread
+
+def measure(net, batches, device, wide):
+    net.eval()
+    total = 0
+    for x, y in batches:
+        with torch.no_grad():
+            out = net(x.to(device))
+        if wide:
+            total += nn.functional.mse_loss(out, y.to(device)).item()
+        else:
+            kept = out.detach().cpu()
+            total += spread(kept, y)
+    return total
+
+def train(batches, device, wide):
+    device = torch.device(device)
+    net = nn.Linear(3, 3).to(device)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for x, y in batches:
+        loss = nn.functional.mse_loss(net(x.to(device)), y.to(device))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return measure(net, batches, device, wide)
+"""
+
+
+def test_measures_behind_a_block_without_gradients_get_float32_in_arms_and_on_the_host() -> None:
+    found = after(MEASURED)
+    assert "mse_loss(out.float(), y.to(device)).item()" in found
+    assert "kept = out.float().detach().cpu()" in found
+
+
+GIVEN = """\
+import torch
+from torch import nn
+
+def fit(net, optimizer, batches, device):
+    for x, y in batches:
+        loss = nn.functional.mse_loss(net(x.to(device)), y.to(device))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+
+CALLED = """\
+import torch
+from rounds import fit
+
+device = torch.device("cuda")
+for fold in range(2):
+    {early}net = torch.nn.Linear(3, 3).to(device)
+    {early}optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for number in range(9):
+        {late}net = torch.nn.Linear(3, 3).to(device)
+        {late}optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        fit(net, optimizer, [(torch.ones(2, 3), torch.ones(2, 3))], device)
+"""
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_function_that_another_file_calls_round_by_round_makes_no_scaler(
+    late: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pyproject.toml").write_text("")
+    (tmp_path / "run.py").write_text(CALLED.format(early="# " if late else "", late="" if late else "# "))
+    (tmp_path / "rounds.py").write_text(GIVEN)
+    result = adopt("rounds.py", GIVEN.encode(), "mixed_float16", Targets())
+    assert (result.after != result.before) is late  # an optimizer of its own for each call
+    assert late or "its optimizer comes from elsewhere" in result.left[0].text

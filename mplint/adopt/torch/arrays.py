@@ -17,12 +17,12 @@ ARRAYS = ("numpy.array", "numpy.asarray")
 
 
 def float_arrays(execution: Execution) -> Iterator[Change]:
-    """Cast what models give under autocast where numpy gets it, and where a mask says which of a float32 tensor it becomes."""
+    """Cast what models give under autocast where numpy or the host gets it, and where a mask says which of a float32 tensor it becomes."""
     file = execution.file
     for call in file.syntax.all(ast.Call):
         given: ast.expr | None = None
         match call:
-            case ast.Call(func=ast.Attribute(value=value, attr="numpy")):
+            case ast.Call(func=ast.Attribute(value=value, attr="numpy" | "cpu")):  # on the host, measures are taken of it
                 given = value
             case ast.Call(args=[value, *_]) if any(type(atom) is External and atom.name in ARRAYS for atom, _ in execution.callees(call)):
                 given = value

@@ -19,6 +19,7 @@ from mplint.recipes.scaler.plan import NoFix
 
 QUIET = ("torch.no_grad", "torch.inference_mode", "torch.autograd.no_grad")
 MOST_BETWEEN = 4  # statements between a model and a loss of what it gives
+SIMPLE = (ast.Assign, ast.AugAssign, ast.Expr)
 BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
 
 
@@ -205,10 +206,11 @@ class Evaluations:
     def _losses_behind(self, block: list[ast.stmt], results: set[str]) -> Iterator[ast.stmt]:
         """The losses of results that are taken behind the block."""
         for statement in self._behind(block):
-            if not isinstance(statement, (ast.Assign, ast.AugAssign, ast.Expr)) or self._computes(statement):
+            if not isinstance(statement, (*SIMPLE, ast.If)) or self._computes(statement):
                 return
-            if self.models.takes_loss(statement) and results & {n.id for n in ast.walk(statement) if isinstance(n, ast.Name)}:
-                yield statement
+            for item in [statement] if not isinstance(statement, ast.If) else [s for s in ast.walk(statement) if isinstance(s, SIMPLE)]:
+                if self.models.takes_loss(item) and results & {n.id for n in ast.walk(item) if isinstance(n, ast.Name)}:
+                    yield item
 
     def _handed_behind(self, block: list[ast.stmt], results: set[str], taken: set[ast.AST]) -> Iterator[Change]:
         """Casts of what models get behind the block that run in float32."""

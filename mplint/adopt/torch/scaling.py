@@ -10,10 +10,12 @@ from mplint.adopt.torch.backwards import steps_of
 from mplint.adopt.torch.passages import passed
 from mplint.adopt.torch.spelling import Spelling, imports_torch, torch_name
 from mplint.findings import AddImport, Applicability, Fix
+from mplint.program.machine import Event
 from mplint.program.values import Place
 from mplint.python.definitions import Definitions
 from mplint.python.file import SourceFile
 from mplint.python.names import alternatives, position
+from mplint.python.syntax import Function
 from mplint.recipes.scaler.insertion import Insertion, Training
 from mplint.recipes.scaler.looks import looks
 from mplint.recipes.scaler.plan import NoFix, require
@@ -87,7 +89,20 @@ def training_of(execution: Execution, backwards: Sequence[ast.Call]) -> Training
         steps=calls,
         looks=lifted(execution.file, [*looks_beside(execution, calls), *looks(execution.file)], [*backwards, *calls]),
         made=lambda node: [*made.get(ast.unparse(node), {})] or [node],
+        repeated=repeated(execution, stepped),
     )
+
+
+def repeated(execution: Execution, stepped: Sequence[Event]) -> set[Function]:
+    """The functions with these steps that loops of other files call again and again with the optimizers that they have made before."""
+    anew = {loop for _, event in execution.events("optimizer made") for loop, _ in event.loops}
+    found: set[Function] = set()
+    for event in stepped:
+        if any(loop.path != execution.path and loop not in anew for loop, _ in event.loops):
+            node = execution.innermost(event)
+            function = execution.file.syntax.function(node) if node is not None else None
+            found |= {function} if function is not None else set()
+    return found
 
 
 def beside_unscaled(execution: Execution, backwards: Sequence[ast.Call]) -> dict[ast.Call, ast.Call]:
