@@ -797,3 +797,20 @@ def test_a_function_that_another_file_calls_round_by_round_makes_no_scaler(
     result = adopt("rounds.py", GIVEN.encode(), "mixed_float16", Targets())
     assert (result.after != result.before) is late  # an optimizer of its own for each call
     assert late or "its optimizer comes from elsewhere" in result.left[0].text
+
+
+def test_a_script_whose_loop_another_file_has_says_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pyproject.toml").write_text("")
+    script = CALLED.format(early="", late="# ")
+    (tmp_path / "run.py").write_text(script)
+    (tmp_path / "rounds.py").write_text(GIVEN)
+    result = adopt("run.py", script.encode(), "mixed_float16", Targets())
+    assert result.after == result.before and result.trains
+    assert [note.text.partition(":")[0] for note in result.left] == ["`fit` trains in `rounds.py"]
+    assert "beside the optimizer here" in result.left[0].text
+    (tmp_path / "rounds.py").write_text(
+        GIVEN.replace("device):", "device, scaler):").replace("loss.backward", "scaler.scale(loss).backward")
+    )
+    scaled = script.replace("device)\n", "device, torch.amp.GradScaler())\n")
+    assert not adopt("run.py", scaled.encode(), "mixed_float16", Targets()).left

@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from mplint.adopt.program import Adopted, Note, Program
 from mplint.adopt.torch import hazards, judgment
 from mplint.adopt.torch.attempt import Attempt, Refused, attempt
-from mplint.adopt.torch.backwards import TRAINERS, Backward, backwards
+from mplint.adopt.torch.backwards import TRAINERS, Backward, backwards, is_scaled
 from mplint.adopt.torch.models import Models
 from mplint.adopt.torch.notes import notes_on, text_of
 from mplint.adopt.torch.passages import Passages, loss_of
 from mplint.adopt.torch.switches import switch_trainers
 from mplint.findings import Severity
+from mplint.program.values import Place
 from mplint.python.names import position
 from mplint.recipes.scaler.plan import NoFix
 
@@ -50,7 +51,7 @@ def adopt_loops(program: Program, policy: str) -> Adopted:
     made, left = notes_on(program, result, policy, found, reasons, evaluates)
     if found and not any(backward.open for backward in found):
         left = (*left, *mistakes(program))
-    hidden = tuple(out_of_sight(program)) if not found else ()
+    hidden = (*out_of_sight(program), *trained_elsewhere(program, policy)) if not found else ()
     return Adopted(result.program, made, (*left, *hidden), bool(found or hidden))
 
 
@@ -62,6 +63,24 @@ def out_of_sight(program: Program) -> Iterator[Note]:
     steps = {node for _, event in execution.events("optimizer step") if (node := execution.node(event.place)) is not None}
     for step in sorted(steps, key=position):
         yield Note(program.file.location(step), f"`{program.file.text(step)}` applies gradients that are computed out of sight: {ADVICE}")
+
+
+def trained_elsewhere(program: Program, policy: str) -> Iterator[Note]:
+    """The calls of a program that has no loop of its own which lead to one of another file that scales no loss."""
+    execution = program.execution
+    if any(True for _ in execution.events(*TRAINERS)):
+        return
+    found: dict[ast.AST, Place] = {}
+    for _, event in execution.events("backward"):
+        node = execution.innermost(event)
+        if event.place.path != execution.path and isinstance(node, ast.Call) and not is_scaled(event):
+            found.setdefault(node, event.place)
+    made = {execution.node(event.place) for _, event in execution.events("optimizer made")} - {None}
+    beside = "; for float16, build a `torch.amp.GradScaler` beside the optimizer here, and hand it in" if made else ""
+    for node, place in sorted(found.items(), key=lambda item: position(item[0])):
+        span = execution.trace.span(place)
+        text = f"`{program.file.text(node.func)}` trains in `{place.path}:{span.line}`: adopt mixed precision there"  # type: ignore[attr-defined]
+        yield Note(program.file.location(node), text + (beside if policy == "mixed_float16" else ""))
 
 
 def mistakes(program: Program) -> Iterator[Note]:
