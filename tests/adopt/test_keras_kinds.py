@@ -407,3 +407,43 @@ def test_a_loss_of_another_file_in_which_dtypes_clash_is_a_reason(tmp_path: Path
     )
     (tmp_path / "train.py").write_text(text)
     assert "where half and float32 tensors meet" in left(text)
+
+
+WRITTEN_OUT = """\
+import tensorflow as tf
+
+class Painter(tf.keras.layers.Layer):
+    def __init__(self):
+        super().__init__()
+        self.body = tf.keras.layers.Dense(16, activation="relu")
+        self.last = tf.keras.layers.Dense(8, activation="sigmoid")
+
+    def call(self, codes):
+        return self.last(self.body(codes))
+
+class Net(tf.keras.Model):
+    def __init__(self, optimizer):
+        super().__init__()
+        self.optimizer = optimizer
+        self.inner = tf.keras.layers.Dense(4, activation="relu")
+        self.painter = Painter()
+
+    def call(self, seen):
+        return self.painter(self.inner(seen))
+
+    def learn(self, seen):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.keras.losses.binary_crossentropy(seen, self.__call__(seen)))
+        gradients = tape.gradient(loss, self.trainable_variables)
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables))
+
+net = Net(tf.keras.optimizers.Adam())
+for batch in tf.data.Dataset.from_tensor_slices(x).batch(8):
+    net.learn(batch)
+"""
+
+
+def test_a_model_that_calls_itself_by_its_full_name_has_a_float32_head() -> None:
+    found = after(WRITTEN_OUT).replace("'", '"')
+    assert 'self.last = tf.keras.layers.Dense(8, activation="sigmoid", dtype="float32")' in found
+    assert "get_scaled_loss" in found

@@ -801,6 +801,8 @@ def layer_method(m: Machine, receiver: Atom, name: str, args: Args, place: Place
         if type(receiver.type) is Class:
             base = next((b for b in bases_of(m, receiver) if is_layer_name(b) and b not in BASES), None)
             given = [t for value in args.all() for t in gathered(m, value)]
+            if name == "__call__" and class_member(m, receiver.type, name) is None:  # written out: `self.__call__(x)` is `self(x)`
+                return called(m, receiver, args, place)
             if name == "__call__":
                 return run_call(m, receiver, cast_inputs(m, receiver, args, place), place)
             if base is not None:
