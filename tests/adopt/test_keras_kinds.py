@@ -447,3 +447,25 @@ def test_a_model_that_calls_itself_by_its_full_name_has_a_float32_head() -> None
     found = after(WRITTEN_OUT).replace("'", '"')
     assert 'self.last = tf.keras.layers.Dense(8, activation="sigmoid", dtype="float32")' in found
     assert "get_scaled_loss" in found
+
+
+def test_a_model_that_is_loaded_from_where_it_was_saved_before_is_none_that_is_loaded_only() -> None:
+    text = (
+        "import tensorflow as tf\n\ndef tried(net, x, y, folder):\n    best = f'{folder}/best.keras'\n"
+        "    kept = tf.keras.callbacks.ModelCheckpoint(filepath=best, save_best_only=True)\n    net.fit(x, y, callbacks=[kept])\n"
+        "    net = tf.keras.models.load_model(best)\n    return net.evaluate(x, y)\n"
+    )
+    assert "trains layers that other code builds" in left(text)
+    assert "dtypes that they were saved with" in left(text.replace("load_model(best)", "load_model('old.keras')"))
+
+
+def test_a_model_with_a_fit_of_its_own_that_takes_no_gradients_has_nothing_to_adopt() -> None:
+    text = (
+        "import tensorflow as tf\nfrom sklearn.linear_model import Ridge\n\nclass Echo(tf.keras.Model):\n    def __init__(self):\n"
+        "        super().__init__()\n        self.pool = tf.keras.Sequential([tf.keras.layers.SimpleRNN(64)])\n"
+        "        self.last = Ridge()\n\n"
+        "    def fit(self, x, y):\n        self.last.fit(self.pool(x), y)\n        return self\n"
+    )
+    assert left(text) == ""
+    trained = text.replace("        self.last.fit(self.pool(x), y)\n", "        super().fit(x, y)\n")
+    assert "the program that builds `Echo` has to call" in left(trained)

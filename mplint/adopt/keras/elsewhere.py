@@ -15,6 +15,16 @@ from mplint.program.machine import Event
 from mplint.program.values import Object, Tensor
 from mplint.python.names import position
 
+TRAINS = (
+    "super().fit",
+    "GradientTape",
+    "apply_gradients",
+    "minimize",
+    "train_on_batch",
+    "train_step",
+    ".compile(",
+)  # words of what takes gradients
+
 
 def models_from_elsewhere(scene: Scene, policy: str) -> Iterator[tuple[ast.AST, str]]:
     """The models whose output layers other files build in half, or out of sight, each call that makes one once."""
@@ -54,6 +64,7 @@ def run_elsewhere(scene: Scene, built: list[Built], policy: str) -> Note | None:
     begun = {b.entry.name for b in built if b.chain}
     around = {node for b in built for inner in b.chain for node in scene.file.syntax.ancestors(inner)}
     scopes = [s for s in scene.file.tree.body if isinstance(s, (ast.FunctionDef, ast.ClassDef)) and (s in around or s.name in begun)]
+    scopes = [s for s in scopes if not fits_without_gradients(scene, s)]
     scopes.sort(key=lambda s: not isinstance(s, ast.ClassDef))
     loops = [node for _, event in scene.events("gradients applied", "minimized") if (node := scene.here(event)) is not None]
     if not scopes and not loops:
@@ -62,6 +73,12 @@ def run_elsewhere(scene: Scene, built: list[Built], policy: str) -> Note | None:
     what = f"builds `{scopes[0].name}`" if scopes else "builds the model of this loop"
     text = f"the program that {what} has to call `{setter(scene, policy)}` first; nothing in this file runs it"
     return Note(scene.file.location(first), text)
+
+
+def fits_without_gradients(scene: Scene, scope: ast.FunctionDef | ast.ClassDef) -> bool:
+    """Whether a class has a `fit` of its own in which nothing of Keras trains: a reservoir before a linear regression."""
+    own = isinstance(scope, ast.ClassDef) and scene.file.names.method(scope, "fit") is not None
+    return own and not any(word in scene.file.text(scope) for word in TRAINS)
 
 
 def setter(scene: Scene, policy: str) -> str:
