@@ -20,7 +20,7 @@ from mplint.conversion.onnx.constants import damage, tensor_of
 from mplint.conversion.onnx.functions import separate, unite
 from mplint.conversion.onnx.fuse import fused
 from mplint.conversion.onnx.half_emulation import to_strict
-from mplint.conversion.onnx.lean import fault_of, lean, write_whole
+from mplint.conversion.onnx.lean import Lean, fault_in, lean, write_whole
 from mplint.conversion.onnx.measure import Measurement
 from mplint.conversion.onnx.observed import observed
 from mplint.conversion.onnx.opset import raised, wanted
@@ -119,7 +119,7 @@ def prepare(path: str, policy: Policy, options: Options, calibration: Sequence[s
     known.fault = "" if recipe.mends else fault
     measure_by(known, model, policy, given=bool(calibration))
     for half in dict.fromkeys((policy.half, *(half for _, half in options.halves))):
-        opset = needed_opset(path, recipe, half, partial(_is_to_be, half, policy, options), known, notes)
+        opset = needed_opset(path, recipe, model, half, partial(_is_to_be, half, policy, options), known, notes)
         recipe = recipe._replace(opset=opset or recipe.opset)
     if recipe.opset is not None:
         loaded = load(path, recipe)
@@ -128,7 +128,7 @@ def prepare(path: str, policy: Policy, options: Options, calibration: Sequence[s
         if other.norms and agrees(other.model, known):
             recipe, loaded = recipe._replace(fuse=True), other
             notes.append(f"{other.norms} LayerNorms that were written out are one operator each, which computes its middle in float32")
-    return Prepared(path, recipe, loaded, known, larger(path, known.feeds) if calibration else None, tuple(notes))
+    return Prepared(path, recipe, loaded, known, larger(known) if calibration else None, tuple(notes))
 
 
 def _is_to_be(half: str, policy: Policy, options: Options, node: ir.Node) -> bool:
@@ -259,9 +259,10 @@ def mended(fault: str, mends: Sequence[str]) -> Iterator[str]:
         yield f"{refused} the copy, {', '.join(mends)}"
 
 
-def needed_opset(path: str, recipe: Recipe, half: str, among: Callable[[ir.Node], bool], known: Samples, notes: list[str]) -> int | None:
+def needed_opset(
+    path: str, recipe: Recipe, model: ir.Model, half: str, among: Callable[[ir.Node], bool], known: Samples, notes: list[str]
+) -> int | None:
     """The opset to raise the model to for what is to be a half dtype `among` its nodes, None to leave it."""
-    model = read(path, recipe.mends)
     old = model.opset_imports.get("", 1)
     opsets = wanted(model, half, among)
     for opset in opsets:
@@ -357,9 +358,9 @@ def acquitted(result: Conversion, model: ir.Model, original: ir.Model, known: Sa
     )
 
 
-def emulated(model: ir.Model) -> ir.Model:
-    """A model in which every half result is rounded where it is made."""
-    strict = typed(model)
+def emulated(model: ir.Model, thin: Lean | None = None) -> ir.Model:
+    """A model, whose message may be known, in which every half result is rounded where it is made."""
+    strict = typed(model, thin)
     to_strict(strict, thin=weight_bytes(model) >= COUNTING)
     return strict
 
@@ -373,7 +374,8 @@ def holds_half(model: ir.Model) -> bool:
 
 def verify(result: Conversion, model: ir.Model, policy: Policy, known: Samples, *, compare: bool = True) -> None:
     """Checker, ONNX Runtime, and (where they are to `compare`) strict emulation against the float32 model."""
-    refused = fault_of(model)
+    thin = lean(model)
+    refused = fault_in(thin.proto)
     if not refused:
         result.verified.append("the ONNX checker with full type inference")
     elif not known.fault:
@@ -385,7 +387,7 @@ def verify(result: Conversion, model: ir.Model, policy: Policy, known: Samples, 
         result.problems.append(CRASHES)
         return
     try:
-        session = Session(model, optimize=True)
+        session = Session(thin.copy(), optimize=True)
         for feed in {_form(feed): feed for feed in known.all_feeds()}.values():
             session.run(feed)
         session.close()
@@ -400,7 +402,7 @@ def verify(result: Conversion, model: ir.Model, policy: Policy, known: Samples, 
     result.notes += known.notes
     if not known.feeds or not compare:
         return
-    strict = emulated(model)
+    strict = emulated(model, thin)
     names = known.named()
     if known.choices is not None:
         watch(strict, known.choices.among)
@@ -467,9 +469,9 @@ def _form(feed: Feed) -> tuple[object, ...]:
     return tuple((name, array.shape, array.tobytes() if array.size == 1 else b"") for name, array in sorted(feed.items()))
 
 
-def typed(model: ir.Model) -> ir.Model:
-    """A copy of a model with the types of all values."""
-    thin = lean(model)
+def typed(model: ir.Model, thin: Lean | None = None) -> ir.Model:
+    """A copy of a model, whose message may be known, with the types of all values."""
+    thin = thin or lean(model)
     with suppress(Exception):  # types that onnx-ir does not know
         return inferred(thin)
     copy = model.clone()

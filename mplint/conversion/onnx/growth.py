@@ -35,6 +35,7 @@ def unbounded(program: Program, values: Sequence[ir.Value], feeds: Sequence[Feed
             ahead = 1.0 + 0.5 * (spread.high - spread.low)
             if not (reached.high >= 0 and math.log(reached.high + 1e-30) + ahead <= math.log(FLOAT16_MAX)):
                 found.add(value)
+    probe.close()
     return found
 
 

@@ -40,6 +40,12 @@ class Lean(NamedTuple):
     weights: dict[str, ir.TensorProtocol]
     aliases: Mapping[str, str] = MappingProxyType({})
 
+    def copy(self) -> Lean:
+        """The same with a message that may be changed."""
+        proto = onnx.ModelProto()
+        proto.CopyFrom(self.proto)
+        return self._replace(proto=proto)
+
 
 def lean(model: ir.Model) -> Lean:
     """A model as a message without its large weights; those of branches and loop bodies are initializers of the main graph in it."""

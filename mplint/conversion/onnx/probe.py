@@ -52,9 +52,24 @@ class Probe:
                 twin.graph.extend(added)
         twin.graph.outputs.clear()
         twin.graph.outputs.extend(outputs)
+        _drop_idle(twin.graph)
         self.session = Session(twin)
+
+    def close(self) -> None:
+        """Free the twin."""
+        self.session.close()
 
     def extents(self, feed: Feed) -> list[Extent]:
         """The extents of the tensors, in their order."""
         found = [float(np.asarray(item)) for item in self.session.run(feed)]
         return [Extent(low, high) for low, high in zip(found[::2], found[1::2], strict=True)]
+
+
+def _drop_idle(graph: ir.Graph) -> None:
+    """Take away the nodes and weights of a graph that no output needs: a runtime that optimizes nothing would run them, too."""
+    for node in reversed(list(graph)):
+        if not any(value.is_graph_output() or any(True for _ in value.uses()) for value in node.outputs):
+            graph.remove(node, safe=True)
+    for name, value in list(graph.initializers.items()):
+        if not (value.is_graph_input() or value.is_graph_output() or any(True for _ in value.uses())):
+            del graph.initializers[name]

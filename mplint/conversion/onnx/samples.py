@@ -100,7 +100,8 @@ class Samples:
     are feeds that the plan does not know and the result is verified on; one that it fails on is `learned`, and planned with. `gaps` are why
     they prove too little, `notes` what else there is to know, `fault` is why the ONNX checker refuses the original. `tried` is how far each
     feed, by its number, was with some tensors rounded. `room` is the part of a tolerance that a plan may use:
-    where probabilities are near 0 and 1 on a few feeds, other feeds show more of an error. `choices` are the operators that choose.
+    where probabilities are near 0 and 1 on a few feeds, other feeds show more of an error. `choices` are the operators that choose, and
+    `original` is what gave the references, where it is still open.
     """
 
     feeds: list[Feed] = field(default_factory=list)
@@ -116,6 +117,7 @@ class Samples:
     fault: str = ""
     room: float = 1.0
     choices: Choices | None = None
+    original: Session | None = None
     tried: dict[frozenset[ir.Value], dict[int, Distance]] = field(default_factory=dict)
 
     def all_feeds(self) -> list[Feed]:
@@ -225,6 +227,7 @@ def given(path: str, feeds: Sequence[Feed], model: ir.Model | None = None) -> Sa
     if model is not None:
         trial = _Trial(path, model, session)
         trial.derive(found, list(trial.like(found.feeds)))
+        found.original = session
     return found
 
 
@@ -239,21 +242,21 @@ def ends_in_probabilities(model: ir.Model | None) -> bool:
     return False
 
 
-def larger(path: str, feeds: Sequence[Feed]) -> Samples:
-    """The loudest of the feeds with larger floats, and what the original gives on them where that is finite."""
-    session, found = Session(path), Samples()
+def larger(known: Samples) -> Samples:
+    """The loudest of the user's feeds with larger floats, and what the original gives on them where that is finite."""
+    feeds, original, found = known.feeds, known.original, Samples()
+    assert original is not None
     for feed in sorted(feeds, key=lambda feed: -loudness(feed, feeds))[:GROWN]:
         if not any(array.dtype.kind == "f" for array in feed.values()):
             continue
-        grown = {name: array * array.dtype.type(LARGER) if array.dtype.kind == "f" else array for name, array in feed.items()}
+        grown = {name: np.asarray(array * array.dtype.type(LARGER)) if array.dtype.kind == "f" else array for name, array in feed.items()}
         try:
-            outputs = session.run(grown)
+            outputs = original.run(grown)
         except Exception:
             continue
         if _finite(outputs):
             found.feeds.append(grown)
             found.references.append(outputs)
-    session.close()
     return found
 
 

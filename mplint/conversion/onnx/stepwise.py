@@ -31,7 +31,7 @@ def mark(node: onnx.NodeProto, half: int) -> None:
 def step_by_step(proto: onnx.ModelProto) -> None:
     """Make Scans of the marked operators, in place; those with batches first stay as they are."""
     opset = next((entry.version for entry in proto.opset_import if entry.domain in ("", "ai.onnx")), 0)
-    if opset >= LEAST:
+    if opset >= LEAST and MARK.encode() in proto.SerializeToString():
         _rewrite(proto.graph, opset)
 
 
