@@ -66,7 +66,7 @@ def perturbed(feed: Mapping[str, np.ndarray], like: Mapping[str, np.ndarray], sh
     for name, array in feed.items():
         if array.dtype.kind == "f" and array.size:
             size = float(np.max(np.abs(like[name]), initial=0.0, where=np.isfinite(like[name])))
-            made[name] = (array + share * size * rng.standard_normal(array.shape)).astype(array.dtype)
+            made[name] = np.asarray(array + share * size * rng.standard_normal(array.shape), array.dtype)
     return made
 
 
@@ -101,7 +101,7 @@ def midway(run: Callable[[Given], Sequence[object] | None], one: Given, other: G
 def mixed(one: Given, other: Given, share: float) -> Feed:
     """One sample with a share of the floats of another."""
     return {
-        name: ((1 - share) * array + share * other[name]).astype(array.dtype)
+        name: np.asarray((1 - share) * array + share * other[name], array.dtype)
         if array.dtype.kind == "f" and array.shape == other[name].shape
         else array
         for name, array in one.items()

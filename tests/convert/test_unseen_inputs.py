@@ -11,12 +11,12 @@ from onnx_models import model, rng
 from mplint.conversion.api import convert_file
 from mplint.conversion.onnx.convert import load
 from mplint.conversion.onnx.evidence import evidence
-from mplint.conversion.onnx.samples import Samples, given, samples, states
+from mplint.conversion.onnx.samples import Samples, given, larger, samples, states
 from mplint.conversion.plausible import hinted, is_picture, is_sound, picture
 from mplint.conversion.policy import Options
 from mplint.conversion.policy import policy as named
 from mplint.conversion.result import Conversion
-from mplint.conversion.stress import midway
+from mplint.conversion.stress import midway, mixed
 
 
 def converted(path: str, *data: str) -> Conversion:
@@ -65,6 +65,16 @@ def test_a_result_is_tried_where_the_output_decides() -> None:
     between = list(midway(run, loud, {"x": np.zeros(8)}))  # type: ignore[arg-type]
     assert len(between) == 1 and 0.2 < float(run(between[0])[0][0]) < 0.8
     assert not list(midway(run, loud, loud))  # type: ignore[arg-type]
+
+
+def test_a_single_number_as_input_is_changed_like_any_other(tmp_path: Path) -> None:
+    text = "g (float[4,8] x, float scale) => (float[4,8] y) { a = MatMul(x, W) y = Mul(a, scale) }"
+    path = model(text, tmp_path / "a.onnx", W=rng(8, 8))
+    feeds = [{"x": rng(4, 8, seed=seed), "scale": np.array(1.0 + seed, np.float32)} for seed in range(2)]
+    known = given(path, feeds, load(path).model)
+    assert known.derived and all(one.compared for one in known.derived)
+    assert len(larger(known).feeds) == 2 and any(one.name == "an unseen input" for one in known.unseen)
+    assert isinstance(mixed(*feeds, 0.5)["scale"], np.ndarray)  # type: ignore[arg-type]
 
 
 def test_an_input_that_the_plan_did_not_know_is_learned(tmp_path: Path) -> None:

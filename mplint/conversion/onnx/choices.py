@@ -119,7 +119,7 @@ class Choices:
         chosen = session.run(dict(zip(names, given, strict=True)))[0]
         for _ in range(DRAWS):
             other = {
-                name: one if one.dtype.kind != "f" else (one + far * rng.choice((-1.0, 1.0), one.shape)).astype(one.dtype)
+                name: one if one.dtype.kind != "f" else np.asarray(one + far * rng.choice((-1.0, 1.0), one.shape), one.dtype)
                 for name, one, far in zip(names, given, moved, strict=True)
             }
             if not np.array_equal(np.asarray(chosen), np.asarray(session.run(other)[0])):

@@ -94,7 +94,7 @@ class Session:
 
     def run(self, feed: Feed) -> Outputs:
         """The outputs in order."""
-        named = {self.aliases.get(name, name): value for name, value in feed.items()}
+        named = {self.aliases.get(name, name): np.asarray(value) for name, value in feed.items()}
         given = {name: _fitting(value, self.inputs[name]) for name, value in named.items() if name in self.inputs}
         result: Outputs = self.session.run(None, given)
         return result
