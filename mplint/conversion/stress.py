@@ -55,17 +55,21 @@ def loudness(feed: Mapping[str, np.ndarray], feeds: Sequence[Mapping[str, np.nda
     return total
 
 
+def _largest(array: np.ndarray) -> float:
+    return float(np.max(np.abs(array), initial=0.0, where=np.isfinite(array)))
+
+
 def _mean(array: np.ndarray) -> float:
     return float(np.mean(np.abs(array), where=np.isfinite(array))) if np.isfinite(array).any() else 0.0
 
 
 def perturbed(feed: Mapping[str, np.ndarray], like: Mapping[str, np.ndarray], share: float) -> Feed:
-    """A sample with noise of a `share` of the size that the floats of another have."""
+    """A sample with noise of a `share` of the size of its floats, or of that of another's where they are 0: half rounds by size, too."""
     rng = np.random.default_rng(0)
     made = dict(feed)
     for name, array in feed.items():
         if array.dtype.kind == "f" and array.size:
-            size = float(np.max(np.abs(like[name]), initial=0.0, where=np.isfinite(like[name])))
+            size = _largest(array) or _largest(like[name])
             made[name] = np.asarray(array + share * size * rng.standard_normal(array.shape), array.dtype)
     return made
 

@@ -77,6 +77,18 @@ def test_a_single_number_as_input_is_changed_like_any_other(tmp_path: Path) -> N
     assert isinstance(mixed(*feeds, 0.5)["scale"], np.ndarray)  # type: ignore[arg-type]
 
 
+def test_a_faint_signal_is_compared_where_noise_of_its_own_size_hardly_moves_the_output(tmp_path: Path) -> None:
+    """Noise of the size of the loud sample would drown the quiet half of the faint one, and say that nothing can be told there."""
+    text = """g (float[1,1,N] x) => (float[1,1] y) { s = Conv<strides=[32]>(x, W) p = Mul(s, s) q = Add(p, least) l = Log(q)
+              y = ReduceMean<axes=[1], keepdims=0>(l) }"""
+    text = text.replace("float[1,1] y", "float[1,M] y")
+    path = model(text, tmp_path / "a.onnx", W=rng(4, 1, 32), least=np.array(1e-14, np.float32))
+    sound = rng(1, 1, 4096)
+    sound[..., 2048:] *= 1e-4
+    known = given(path, [{"x": sound}], load(path).model)
+    assert next(one for one in known.derived if one.name == "× 0.01").compared
+
+
 def test_an_input_that_the_plan_did_not_know_is_learned(tmp_path: Path) -> None:
     """The data is loud, and a mean of squares vanishes in half where one input of two is faint."""
     text = """g (float[4,8] x, float[4,8] z) => (float[4,8] y) { s = Mul(x, x) r = ReduceMean<axes=[1]>(s) q = Sqrt(r) d = Div(x, q)
