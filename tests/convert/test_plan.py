@@ -109,6 +109,7 @@ def test_a_plan_of_probabilities_made_on_few_feeds_leaves_more_of_the_tolerance_
     loaded = load(path).model
     few, many = (given(path, [{"x": SIGNS}] * count, loaded) for count in (3, 4))
     assert (few.room < many.room) is is_narrower and many.room == 1.0
+    few.derived.clear()  # of silence, nothing worse is to be expected, and no room is left for it
 
     def kept(tolerance: float) -> int:
         return len(Measurement(analyze(load(path).model, "float16", Options()), policy("mixed_float16"), few).unsafe(tolerance))

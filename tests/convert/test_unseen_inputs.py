@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +10,11 @@ import pytest
 from onnx_models import model, rng
 
 from mplint.conversion.api import convert_file
+from mplint.conversion.distance import Distance
 from mplint.conversion.onnx.convert import load
 from mplint.conversion.onnx.evidence import evidence
 from mplint.conversion.onnx.samples import Samples, given, larger, samples, states
+from mplint.conversion.planner import FILL_SHARE, HEAVY_SHARE
 from mplint.conversion.plausible import hinted, is_picture, is_sound, picture
 from mplint.conversion.policy import Options
 from mplint.conversion.policy import policy as named
@@ -75,6 +78,19 @@ def test_a_single_number_as_input_is_changed_like_any_other(tmp_path: Path) -> N
     assert known.derived and all(one.compared for one in known.derived)
     assert len(larger(known).feeds) == 2 and any(one.name == "an unseen input" for one in known.unseen)
     assert isinstance(mixed(*feeds, 0.5)["scale"], np.ndarray)  # type: ignore[arg-type]
+
+
+def test_a_plan_leaves_less_room_on_silence_beyond_which_nothing_is_worse(tmp_path: Path) -> None:
+    path = model("g (float[4,8] x) => (float[4,8] y) { a = MatMul(x, W) y = Sigmoid(a) }", tmp_path / "a.onnx", W=rng(8, 8))
+    known = given(path, [{"x": rng(4, 8)}], load(path).model)
+    faint = [at for at in range(len(known.all_feeds())) if known.is_faint(at)]
+    assert faint and known.named()[faint[0]] == "zeros" and known.room < 1
+    far = Distance(0.015)
+    assert known.weighed(0, far) == far and known.weighed(faint[0], far).error < 0.02 * known.room * FILL_SHARE
+    off = [{name: array + 0.015 for name, array in zip(("y",), one.reference, strict=True)} for one in known.unseen]  # type: ignore[operator]
+    outputs = {id(one.feed): list(made.values()) for one, made in zip(known.unseen, off, strict=True)}
+    known.unseen = [replace(one, faint=True) for one in known.unseen]
+    assert known.surprises(lambda feed: outputs[id(feed)], 0.02 * HEAVY_SHARE) and not known.learned
 
 
 def test_a_faint_signal_is_compared_where_noise_of_its_own_size_hardly_moves_the_output(tmp_path: Path) -> None:

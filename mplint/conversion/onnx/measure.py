@@ -296,9 +296,9 @@ class _Trials(Trials[Group]):
         try:
             session = self.measurement.rounding(numbers)
             for at, found in self.samples.distances(session.run, among):
-                known[at] = found
+                known[at] = self.samples.weighed(at, found)
                 left.remove(at)
-                if not found.within(self.limit):
+                if not known[at].within(self.limit):
                     return at
         except ConversionError:
             raise

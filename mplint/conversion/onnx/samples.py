@@ -63,6 +63,7 @@ SWITCHES = 3  # inputs that switch branches, of which all combinations are tried
 DECIDING = frozenset(("ArgMax", "ArgMin", "TopK", "NonMaxSuppression", "MaxUnpool", "Round", "Floor", "Ceil", "Hardmax", "Multinomial"))
 CHOOSES = "chooses among what may be nearly equal: on inputs made of the samples, choices and their order are not compared"
 COMPARED = "chooses among numbers: on inputs made of the samples, what it chooses from is compared, and not its choices or their order"
+FAINTLY = 0.7  # by how much an error counts on silence and faint signals, beyond which nothing is worse: the tolerance holds there as well
 FEW, FEW_ROOM = 4, 0.65  # feeds, and the part of the tolerance that a plan of probabilities may use that is made on fewer
 PROBABILITIES = frozenset(("Softmax", "LogSoftmax", "Sigmoid", "HardSigmoid"))
 MOVING = frozenset(("Identity", "Cast", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten"))  # what hands on values as they are
@@ -128,6 +129,10 @@ class Samples:
         """Whether a feed, by its number, is one of silence, faint signals and constant rows."""
         return at >= len(self.feeds) and self.derived[at - len(self.feeds)].faint
 
+    def weighed(self, at: int, far: Distance) -> Distance:
+        """An error on a feed as it counts for a plan, which leaves room for data not seen: faint feeds are the worst there is."""
+        return far._replace(error=far.error * FAINTLY * self.room) if self.is_faint(at) else far
+
     def distances(self, run: Callable[[Feed], Outputs], among: Sequence[int] | None = None) -> Iterator[tuple[int, Distance]]:
         """How far from the original what `run` gives is, for each feed with its number, or for those `among` all of them."""
         usual = sizes_of(self.references)
@@ -141,7 +146,7 @@ class Samples:
         """How far from the original what `run` gives is on each feed that the plan does not know; the worst is learned if it is too far."""
         usual = sizes_of(self.references)
         found = [_far(one, run, usual, self.ruler) for one in self.unseen]
-        failing = [at for at, far in enumerate(found) if not far.within(tolerance)]
+        failing = [at for at, far in enumerate(found) if not far.within(tolerance / (FAINTLY if self.unseen[at].faint else 1))]
         if failing:
             worst = max(failing, key=lambda at: (bool(found[at].broken), found[at].error))
             self.derived.append(self.unseen.pop(worst))
@@ -375,12 +380,14 @@ class _Trial:
         found.derived += [one for name, feeds in self._others(found.feeds) if (one := derived(name, feeds)) is not None]
         others = [found.feeds[order[at]] for at in sorted({len(order) // 2, len(order) - 1} - {0})]
         fainter = [one for feed in others[-1:] for one in stressed(feed, FAINT[-1:])]
-        unseen = [*fainter, *_alone(base), *(("an unseen input", feed) for feed in fresh)]
+        faint = [*fainter, *_alone(base)]
+        unseen = [("an unseen input", feed) for feed in fresh]
         ends = [{name: np.zeros_like(array) if array.dtype.kind == "f" else array for name, array in base.items()}, *others]
         for factor in (1.0, FAINT[0]):
             unseen += [("after some steps", feed) for feed in self._carried(base, [*others, *fresh], factor)]
         unseen += [(BETWEEN, feed) for end in ends for feed in midway(self.run, base, end)]
-        found.unseen = [one for name, feed in unseen if (one := derived(name, [feed])) is not None]
+        found.unseen = [replace(one, faint=True) for name, feed in faint if (one := derived(name, [feed])) is not None]
+        found.unseen += [one for name, feed in unseen if (one := derived(name, [feed])) is not None]
         self._check_moves(found)
         self.ran.clear()
         if self.probe is not None:
