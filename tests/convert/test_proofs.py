@@ -16,6 +16,7 @@ from mplint.conversion.distance import distance
 from mplint.conversion.onnx.convert import load
 from mplint.conversion.onnx.half_emulation import to_strict
 from mplint.conversion.onnx.instrument import Stencil
+from mplint.conversion.onnx.probe import Probe
 from mplint.conversion.onnx.run import Session
 from mplint.conversion.onnx.samples import given, samples
 from mplint.conversion.onnx.types import infer_types
@@ -302,3 +303,12 @@ def test_a_weight_that_the_runtime_breaks_as_it_moves_transposes_is_no_fault_of_
     path = model(text, tmp_path / "a.onnx", W=rng(16, 3, 3, 3), V=rng(4, 16, 3, 3), s=rng(64, 64, 16))
     result = convert_file(path, path, policy("mixed_float16"), Options(), (), "cuda")
     assert result.proven and result.heavy_half == 2, result.problems
+
+
+def test_a_probe_runs_no_more_than_what_it_looks_at_needs(tmp_path: Path) -> None:
+    text = "g (float[4,64] x, float[4,64] c) => (float[4,64] y) { a = Neg(x) n = Greater(c, a) b = MatMul(x, W) y = Where(n, b, x) }"
+    path = model(text, tmp_path / "a.onnx", W=rng(64, 64))  # a weight that is no part of the message
+    loaded = load(path).model
+    probe = Probe(loaded, [value for node in loaded.graph for value in node.outputs if value.name == "n"])
+    assert probe.extents({"x": rng(4, 64), "c": np.full((4, 64), 9, np.float32)}) == [(1.0, 1.0)]
+    assert not probe.session.held  # the weight of what is not looked at
