@@ -78,7 +78,7 @@ def test_models_that_go_step_by_step_are_tried_on_sequences_and_on_longer_ones_a
 KINDS = {"LSTM": (4, ["y", "h", "c"]), "GRU": (3, ["y", "h"]), "RNN": (1, ["y", "h"])}
 
 
-@pytest.mark.parametrize("opset", [11, 17])
+@pytest.mark.parametrize("opset", [8, 11, 17])
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
 @pytest.mark.parametrize("kind", list(KINDS))
 @pytest.mark.parametrize("starts", [False, True])

@@ -11,9 +11,9 @@ from onnx.helper import find_min_ir_version_for, make_opsetid
 
 from mplint.conversion.onnx.program import HEAVY
 from mplint.conversion.onnx.run import INLINE_BYTES, in_memory, weight_bytes
+from mplint.conversion.onnx.schemas import only_widened
 from mplint.conversion.onnx.types import tops
 
-REWORKED = {"Resize": 19, "BatchNormalization": 15, "GridSample": 20}  # from when on these mean what they mean today
 NEWEST = 22  # the first opset in which Conv, pooling and the recurrent operators take bfloat16
 
 
@@ -36,7 +36,7 @@ def raised(model: ir.Model, version: int) -> ir.Model | None:
     """The model in a newer opset: in place where each operator only takes more types there, else by ONNX's version converter, else None."""
     old = model.opset_imports.get("", model.opset_imports.get("ai.onnx", 1))
     nodes = [node for body in tops(model) for node in body.all_nodes() if node.domain in ("", "ai.onnx")]
-    if all(_only_widened(op_type, old, version) for op_type in {node.op_type for node in nodes}):
+    if all(only_widened(op_type, old, version) for op_type in {node.op_type for node in nodes}):
         for opsets in (model.opset_imports, *(function.opset_imports for function in model.functions.values())):
             opsets["ai.onnx" if "ai.onnx" in opsets and "" not in opsets else ""] = version
         model.ir_version = max(model.ir_version, find_min_ir_version_for([make_opsetid("", version)]))
@@ -64,34 +64,3 @@ def _takes(op_type: str, version: int, half: str) -> bool:
         return False
     kind = schema.outputs[0].type_str
     return any(f"tensor({half})" in c.allowed_type_strs for c in schema.type_constraints if c.type_param_str == kind)
-
-
-def _only_widened(op_type: str, old: int, new: int) -> bool:
-    """Whether an operator is the same in both opsets but for the types that it takes and attributes that have defaults."""
-    try:
-        one, other = onnx.defs.get_schema(op_type, old, ""), onnx.defs.get_schema(op_type, new, "")
-    except onnx.defs.SchemaError:
-        return False
-    if one.since_version == other.since_version:
-        return True
-    if other.deprecated or one.since_version < REWORKED.get(op_type, 0):
-        return False
-
-    def formal(schema: onnx.defs.OpSchema) -> list[tuple[str, str]]:
-        return [(p.name, str(p.option)) for p in (*schema.inputs, *schema.outputs)]
-
-    shared = all(
-        name in other.attributes
-        and _default(one, name) == _default(other, name)
-        and one.attributes[name].required == other.attributes[name].required
-        for name in one.attributes
-    )
-    return (
-        formal(one) == formal(other)
-        and shared
-        and not any(other.attributes[n].required for n in other.attributes if n not in one.attributes)
-    )
-
-
-def _default(schema: onnx.defs.OpSchema, name: str) -> bytes:
-    return bytes(schema.attributes[name].default_value.SerializeToString())

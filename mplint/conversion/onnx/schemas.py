@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import onnx.defs
 
 
 class Slot(NamedTuple):
@@ -35,6 +38,7 @@ class Schema(NamedTuple):
         return f"tensor({dtype})" in self.allowed.get(variable, ())
 
 
+REWORKED = {"Resize": 19, "BatchNormalization": 15, "GridSample": 20}  # from when on these mean what they mean today
 # Type variables that the schema leaves independent and the kernels want equal.
 TIED = {
     ("", "Attention"): ("T1", "T2", "U"),
@@ -131,3 +135,36 @@ def _at(slots: tuple[Slot, ...], position: int) -> Slot | None:
     if position < len(slots):
         return slots[position]
     return slots[-1] if slots and slots[-1].variadic else None
+
+
+def only_widened(op_type: str, old: int, new: int) -> bool:
+    """Whether an operator is the same in both opsets but for the types that it takes and attributes that have defaults."""
+    import onnx.defs
+
+    try:
+        one, other = onnx.defs.get_schema(op_type, old, ""), onnx.defs.get_schema(op_type, new, "")
+    except onnx.defs.SchemaError:
+        return False
+    if one.since_version == other.since_version:
+        return True
+    if other.deprecated or one.since_version < REWORKED.get(op_type, 0):
+        return False
+
+    def formal(schema: onnx.defs.OpSchema) -> list[tuple[str, str]]:
+        return [(p.name, str(p.option)) for p in (*schema.inputs, *schema.outputs)]
+
+    shared = all(
+        name in other.attributes
+        and _default(one, name) == _default(other, name)
+        and one.attributes[name].required == other.attributes[name].required
+        for name in one.attributes
+    )
+    return (
+        formal(one) == formal(other)
+        and shared
+        and not any(other.attributes[n].required for n in other.attributes if n not in one.attributes)
+    )
+
+
+def _default(schema: onnx.defs.OpSchema, name: str) -> bytes:
+    return bytes(schema.attributes[name].default_value.SerializeToString())

@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from mplint.conversion.onnx.schemas import only_widened
 from mplint.conversion.onnx.widths import RECURRENT
 
 MARK = "mplint.state"  # the key of a node's property that says the dtype of its state
@@ -29,10 +30,24 @@ def mark(node: onnx.NodeProto, half: int) -> None:
 
 
 def step_by_step(proto: onnx.ModelProto) -> None:
-    """Make Scans of the marked operators, in place; those with batches first stay as they are."""
-    opset = next((entry.version for entry in proto.opset_import if entry.domain in ("", "ai.onnx")), 0)
-    if opset >= LEAST and MARK.encode() in proto.SerializeToString():
-        _rewrite(proto.graph, opset)
+    """Make Scans of the marked operators, in place; those with batches first, which ONNX Runtime's CPU does not run, stay as they are."""
+    own = next((entry for entry in proto.opset_import if entry.domain in ("", "ai.onnx")), None)
+    if own is None or MARK.encode() not in proto.SerializeToString():
+        return
+    if own.version < LEAST and all(only_widened(op_type, own.version, LEAST) for op_type in set(_operators(proto.graph))):
+        own.version = LEAST  # in which its operators are what they are here
+    if own.version >= LEAST:
+        _rewrite(proto.graph, own.version)
+
+
+def _operators(graph: onnx.GraphProto) -> Iterator[str]:
+    """The types of ONNX's own operators in a graph and the bodies in it."""
+    for node in graph.node:
+        if node.domain in ("", "ai.onnx"):
+            yield node.op_type
+        for attribute in node.attribute:
+            for inner in (*([attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else []), *attribute.graphs):
+                yield from _operators(inner)
 
 
 def _rewrite(graph: onnx.GraphProto, opset: int) -> None:
