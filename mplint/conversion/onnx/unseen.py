@@ -13,7 +13,7 @@ from mplint.conversion.onnx.probe import Probe
 from mplint.conversion.onnx.program import Program, bodies, is_constant
 from mplint.conversion.onnx.run import Feed, Session
 
-NUMBERED = re.compile(r'"mplint_(\d+)_kernel_time"')
+NUMBERED = re.compile(r'mplint_(\d+)_kernel_time"')  # behind the name of a call, in a function
 UNSEEN = "no sample reaches it"
 
 
