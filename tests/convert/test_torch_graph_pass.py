@@ -355,3 +355,17 @@ def test_a_device_that_rounds_more_than_was_measured_gets_a_plan_with_less_in_ha
     )
     assert result.proven and 0 < result.heavy_half <= 4, asked
     assert asked[0] == 8 and asked[-1] == result.heavy_half and len(asked) <= 5
+
+
+def test_a_sample_that_a_result_failed_on_is_planned_with_as_strictly_as_it_is_proven() -> None:
+    import numpy as np
+
+    from mplint.conversion.torch.verify import Expected
+
+    expected = Expected([], "cpu", names=["the data", "zeros", "sample 3"], ordinary=1, given=True)  # type: ignore[arg-type]
+    references = [(np.float32([8.0]),), (np.float32([1.0]),), (np.float32([1.0]),)]
+    got = (np.float32([1.1]),)
+    derived = expected.far(references, 2, got).error  # type: ignore[arg-type]
+    expected.learned.add(2)
+    learned = expected.far(references, 2, got).error  # type: ignore[arg-type]
+    assert derived == pytest.approx(0.1 / 8, rel=1e-3) and learned == pytest.approx(0.1, rel=1e-3)

@@ -66,6 +66,7 @@ class Measurement:
     def learn(self, sample: Sample, name: str) -> None:
         """Measure on one more sample from now on."""
         self.references.append(flat_run(self.program.exported, sample, self._look(MARGIN)))
+        self.expected.learned.add(len(self.expected.samples))
         self.expected.samples.append(sample)
         self.expected.names.append(name)
 

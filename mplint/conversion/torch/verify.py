@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 class Expected:
     """What a program is proven on, for a device type.
 
-    `samples` are what it is measured on, with their `names`; those from `ordinary` on are derived of the first: silence, faint inputs.
+    `samples` are what it is measured on, with their `names`; those from `ordinary` on are derived of the first: silence, faint inputs;
+    but for the `learned` ones, by their numbers, which a result failed on as it ran, and which count as they did there.
     `wider` ones have larger inputs, and `shown` are runs as the caller sees them. `flat` and `seen` measure the outputs of the graph and
     those that the caller sees. `usual` says how large the latter are, where data says it, `gaps` why all this proves too little.
     """
@@ -48,6 +49,7 @@ class Expected:
     device: str
     names: list[str] = field(default_factory=list)
     ordinary: int = 0
+    learned: set[int] = field(default_factory=set)
     wider: list[Sample] = field(default_factory=list)
     shown: list[tuple[Sample, Seen]] = field(default_factory=list)
     flat: Ruler = PLAIN
@@ -57,8 +59,8 @@ class Expected:
 
     def far(self, references: Sequence[Arrays], at: int, got: Arrays) -> Distance:
         """How far the outputs of the graph are from the original's on a sample."""
-        derived = at >= self.ordinary > 0
-        sizes = sizes_of(references[: self.ordinary]) if derived or self.given else ()
+        derived = at >= self.ordinary > 0 and at not in self.learned
+        sizes = sizes_of(references[: self.ordinary]) if derived or (self.given and at not in self.learned) else ()
         found = distance(references[at], got, sizes, exact=not derived, by=self.flat)
         return found._replace(broken=f"{found.broken} ({self.names[at]})") if found.broken and derived else found
 
