@@ -35,7 +35,8 @@ class HalfPrecisionReduction(Rule):
     by the number of values only afterwards; and sums of features over the positions of a map, with the sigmoids of another map as weights,
     that are divided by the sum of these weights only afterwards. Squares of what the modules of a model compute that is cast to float16
     as a whole; in a library whose models are cast so, by its own code, tests or examples, variances as well.
-    Products and sums whose operands show that they overflow are warnings, the others advice (severity info).
+    Products and sums whose operands show that they overflow are warnings, the others advice (severity info). Such sums over a map take
+    its size for granted, and have low confidence beside a guess about which model runs.
     In model graphs: sums and means over 2048 elements or more in float16, and sums that half can't hold for inputs within their range
     (in float32 graphs advice, or with `--policy` a warning about the conversion).
 

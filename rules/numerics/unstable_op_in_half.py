@@ -57,7 +57,10 @@ class UnstableOpInHalf(Rule):
     autocast multiplies by the filters of a mel scale, and products of matrices whose factors the program has cast to float32, in a region
     that casts them back.
     Silent where the form of an expression keeps it within range: roots, `exp` of a square or magnitude with a minus before it, and squares
-    of which nothing learns.
+    of which nothing learns, and a softmax or its logarithm behind a region that a float32 operand takes up: that rounds it to 11 bits, and
+    no more. Where a region is switched off around a softmax whose input is half still, confidence is low for the same reason, as it is of
+    `stft` with frames of unknown length, which is mostly a power of two. Variances as differences, powers of spectra and casts that are
+    taken back take for granted what the numbers are like: beside a guess about which model runs they have low confidence.
     In model graphs: softmax, log, exp, pow and losses whose type is half, unless the bounds of their inputs make them safe; and results
     that leave the range of the half dtype for inputs within their declared range. In float32 graphs these are advice, or with `--policy`
     warnings about the conversion.
@@ -266,10 +269,10 @@ class UnstableOpInHalf(Rule):
                 trace,
                 event.place,
                 f"`{name}` {'factors products in' if what == 'factored' else 'gets'} {dtype}{raises}{item.condition}",
-                why=KERNELS[what],
+                why=KERNELS[what] + (FRAMES if sized and event.get("open") else ""),
                 help=half.in_float32(tensor),
                 severity=Severity.WARNING if sized else Severity.ERROR,
-                confidence=Confidence.MEDIUM if sized else item.confidence,
+                confidence=(Confidence.LOW if event.get("open") else Confidence.MEDIUM) if sized else item.confidence,
                 steps=item.chain(tensor),
                 assumed="its sizes are no powers of two" if sized else "",
             )
@@ -476,6 +479,9 @@ def is_refused(trace: Trace, event: Event) -> bool:
         return False
     padded = is_sized(event) and any(makes_powers_of_two(trace, at) for at in (event.place, *event.calls))
     return not padded and not (is_sized(event) and prepares_half(trace, event.place))
+
+
+FRAMES = " This assumes that the frames of the signal, whose length the settings give, have another size."
 
 
 def is_sized(event: Event) -> bool:

@@ -1053,7 +1053,8 @@ class Operation:
             and not (short in WINDOWED and self.is_windowed())
             and not (given.dtypes == {HALF} and self.has_size_for_half())
         ):
-            self.m.emit("no half kernel", self.place, name=self.name, tensor=given, what="transform" if transform else "")
+            what, open_ = "transform" if transform else "", short in WINDOWED and type(self.size_given()) is not Constant
+            self.m.emit("no half kernel", self.place, name=self.name, tensor=given, what=what, open=open_)
 
     def check_lowered(self, short: str) -> None:
         """Note what a region makes half again although the program has cast it, and powers that float16 does not hold."""
@@ -1065,10 +1066,14 @@ class Operation:
 
     def has_size_for_half(self) -> bool:
         """Whether a transform is given a size that is a power of two."""
-        size = self.named.get("n") or self.named.get("n_fft") or (self.given[1] if len(self.given) > 1 else NONE)
+        size = self.size_given()
         if type(size) is Constant and type(size.value) is int:
             return size.value > 0 and size.value.bit_count() == 1
         return type(size) is Unknown and size.symbol.partition(IDENTITY)[0].lstrip("(").startswith(("2 ** ", "1 << "))
+
+    def size_given(self) -> Atom:
+        """The size of a transform, as it is asked for."""
+        return self.named.get("n") or self.named.get("n_fft") or (self.given[1] if len(self.given) > 1 else NONE)
 
     def is_windowed(self) -> bool:
         """Whether the frames of a signal are multiplied by a window that may be in float32, which they are then in, too."""
