@@ -60,7 +60,8 @@ class UnstableOpInHalf(Rule):
     of which nothing learns, and a softmax or its logarithm behind a region that a float32 operand takes up: that rounds it to 11 bits, and
     no more. Where a region is switched off around a softmax whose input is half still, confidence is low for the same reason, as it is of
     `stft` with frames of unknown length, which is mostly a power of two. Variances as differences, powers of spectra and casts that are
-    taken back take for granted what the numbers are like: beside a guess about which model runs they have low confidence.
+    taken back take for granted what the numbers are like: beside a guess about which model runs they have low
+    confidence, and casts where nothing learns as well.
     In model graphs: softmax, log, exp, pow and losses whose type is half, unless the bounds of their inputs make them safe; and results
     that leave the range of the half dtype for inputs within their declared range. In float32 graphs these are advice, or with `--policy`
     warnings about the conversion.
@@ -306,9 +307,10 @@ class UnstableOpInHalf(Rule):
                 trace,
                 item.event.place,
                 f"`{name}` computes in {dtype}: autocast takes back the casts of its factors to float32{item.condition}",
-                why="Autocast casts what products of matrices get, whatever the program has cast it to before.",
+                why="Autocast casts what products of matrices get, whatever the program has cast it to before."
+                + ("" if item.event.get("learns") else f" This assumes that {dtype} does not do where nothing learns."),
                 help="leave autocast for it, `with torch.autocast(device, enabled=False)`",
-                confidence=Confidence.MEDIUM,
+                confidence=Confidence.MEDIUM if item.event.get("learns") else Confidence.LOW,
                 steps=item.chain(tensor),
                 assumed=f"{dtype} does not do for this product",
             )

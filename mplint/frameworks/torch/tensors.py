@@ -1060,7 +1060,8 @@ class Operation:
         """Note what a region makes half again although the program has cast it, and powers that float16 does not hold."""
         letters, chain = lowered(self.region, self.name, self.place)
         if (short in PRODUCTS or short == "linear") and all_raised(self.tensors):
-            self.m.emit("cast taken back", self.place, name=self.name, tensor=Tensor(letters, chain))
+            learns = not gradients_off(self.m)
+            self.m.emit("cast taken back", self.place, name=self.name, tensor=Tensor(letters, chain), learns=learns)
         if letters == {HALF} and self.region.device != "cpu" and any(POWER in t.tags and t.dtypes != {HALF} for t in self.tensors):
             self.m.emit("power in half", self.place, name=self.name, tensor=Tensor(letters, chain))
 
