@@ -613,3 +613,29 @@ def test_a_scaler_is_there_before_a_constructor_has_its_state_restored() -> None
     """)
     assert "self.scaler = torch.amp.GradScaler(self.device.type)\n        self.set_up()\n" in found
     assert 'self.scaler.load_state_dict(kept["scaler"])' in found.replace("'", '"')
+
+
+def test_a_class_whose_heirs_make_the_optimizer_keeps_the_scaler() -> None:
+    found = after("""
+        import torch
+        from torch import nn
+
+        class Learner:
+            def __init__(self, width):
+                self.width = width
+
+            def learn(self, batches):
+                for x, y in batches:
+                    loss = nn.functional.mse_loss(self.net(x.cuda()), y.cuda())
+                    self.optimizer.zero_grad()
+                    loss.backward()
+                    self.optimizer.step()
+
+        class Shallow(Learner):
+            def __init__(self, width):
+                super().__init__(width)
+                self.net = nn.Linear(width, 1).cuda()
+                self.optimizer = torch.optim.Adam(self.net.parameters())
+    """)
+    assert 'self.width = width\n        self.scaler = torch.amp.GradScaler("cuda")\n' in found
+    assert "self.scaler.step(self.optimizer)" in found

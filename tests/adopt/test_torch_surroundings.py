@@ -814,3 +814,22 @@ def test_a_script_whose_loop_another_file_has_says_where_it_is(tmp_path: Path, m
     )
     scaled = script.replace("device)\n", "device, torch.amp.GradScaler())\n")
     assert not adopt("run.py", scaled.encode(), "mixed_float16", Targets()).left
+
+
+def test_what_is_trained_encodes_no_text() -> None:
+    found = after("""
+        import torch
+        from parts import Squeezed
+
+        def train(batches):
+            net = Squeezed().cuda()
+            optimizer = torch.optim.Adam(net.parameters())
+            for x in batches:
+                x = x.cuda()
+                back = net.decode(net.encode(x))
+                loss = (back - x).pow(2).mean()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+    """)
+    assert "        with torch.autocast(" in found and "            back = net.decode(net.encode(x))" in found

@@ -1054,6 +1054,7 @@ def of_unknown(m: Machine, receiver: Unknown, name: str, args: Args, place: Plac
 
 
 vocabulary.atom_methods.append(of_module)
+CODES = ("encode", "decode")
 SETTERS = (*MAKERS, "set", "save", "update", "print", "export", "freeze", "register", "add_", "log")  # beginnings of what computes nothing
 
 
@@ -1068,7 +1069,8 @@ def model_method(m: Machine, receiver: Atom, name: str, args: Args, place: Place
         known = not is_trained(m, receiver)
     else:
         known = not (type(receiver) is Object and (receiver.kind == "model" or (type(receiver.type) is Class and is_module(m, receiver))))
-    if not known and any(type(a) in (Unknown, Tensor) for v in args.all() for a in atoms(v)) and not in_table(Method(receiver, name)):
+    computes = name in CODES or not in_table(Method(receiver, name))  # of what is trained, they are no methods of a text
+    if not known and computes and any(type(a) in (Unknown, Tensor) for v in args.all() for a in atoms(v)):
         m.recorder.computed(m, place, name, "model")
     return None
 

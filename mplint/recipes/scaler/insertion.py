@@ -207,7 +207,7 @@ class Insertion:
         made = []
         for node in self.optimizers.values():
             values = set_values(self.definitions.kept_as(keeper_of(node))) if isinstance(node, ast.Attribute) else []
-            if not values and (held := self._beside_the_base()) is not None:
+            if not values and (held := self._beside_the_base() or self._for_its_heirs(node)) is not None:
                 return held
             if len(values) > 1 and (held := self._behind_all_arms(values) or self._for_all_makers(values)) is not None:
                 return held
@@ -250,6 +250,16 @@ class Insertion:
         made = self.file.names.method(owner, "__init__") if owner is not None else None
         calls = [c for c, of in methods(self.file, "__init__") if self.syntax.function(c) is made] if made is not None else []
         return self._in_constructor(method) if method is not None and calls else None
+
+    def _for_its_heirs(self, optimizer: ast.expr) -> Place | None:
+        """In the constructor of the class that trains with optimizers which classes of this file that are built on it make."""
+        method = self._owners[0] if len(self._owners) == 1 else None
+        owner = self.syntax.parents[method] if method is not None else None
+        if method is None or not isinstance(owner, ast.ClassDef) or not isinstance(optimizer, ast.Attribute):
+            return None
+        name = keeper_of(optimizer).attr
+        heirs = [c for c in self.syntax.all(ast.ClassDef) if any(self.file.names.local_function(base) is owner for base in c.bases)]
+        return self._in_constructor(method) if any(self.definitions.attributes.get((heir, name)) for heir in heirs) else None
 
     @cached_property
     def _owners(self) -> list[Function | None]:
