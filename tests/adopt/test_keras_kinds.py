@@ -469,3 +469,69 @@ def test_a_model_with_a_fit_of_its_own_that_takes_no_gradients_has_nothing_to_ad
     assert left(text) == ""
     trained = text.replace("        self.last.fit(self.pool(x), y)\n", "        super().fit(x, y)\n")
     assert "the program that builds `Echo` has to call" in left(trained)
+
+
+NETS = """\
+import tensorflow as tf
+
+class Block(tf.keras.Model):
+    def __init__(self, wide, name):
+        super().__init__()
+        self.core = tf.keras.layers.Dense(wide)
+        self.end = tf.keras.layers.Activation(name)
+
+    def call(self, seen):
+        return self.end(self.core(seen))
+
+class Painter(tf.keras.Model):
+    def __init__(self, conf):
+        super().__init__()
+        parts = [tf.keras.layers.InputLayer(conf["wide"])]
+        for _ in range(conf["deep"]):
+            parts.append(Block(8, "relu"))
+        parts.append(Block(8, "tanh"))
+        self.net = tf.keras.Sequential(parts)
+
+    def call(self, codes):
+        return self.net(codes)
+
+class Judge(tf.keras.Model):
+    def __init__(self, conf):
+        super().__init__()
+        self.net = tf.keras.Sequential([tf.keras.layers.InputLayer(conf["wide"]), tf.keras.layers.Dense(1)])
+
+    def call(self, seen):
+        return self.net(seen)
+"""
+
+PAIR = """\
+import tensorflow as tf
+from nets import Judge, Painter
+
+class Pair:
+    def __init__(self, conf):
+        self.painter, self.judge = Painter(conf), Judge(conf)
+        self.optimizer = tf.keras.optimizers.Adam()
+
+    @tf.function
+    def learn(self):
+        codes = tf.random.normal((8, 4))
+        with tf.GradientTape() as tape:
+            loss = -tf.reduce_mean(self.judge(self.painter(codes)))
+        gradients = tape.gradient(loss, self.painter.trainable_variables)
+        self.optimizer.apply_gradients(zip(gradients, self.painter.trainable_variables))
+"""
+
+
+def test_both_models_of_another_file_are_told_where_one_judges_what_the_other_gives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pyproject.toml").write_text("")
+    (tmp_path / "nets.py").write_text(NETS)
+    (tmp_path / "train.py").write_text(PAIR)
+    found = adopt("train.py", PAIR.encode(), "mixed_float16", Targets()).left
+    assert {name for name in ("Judge", "Painter") for note in found if f"`{name}` builds its model in other code" in note.text} == {
+        "Judge",
+        "Painter",
+    }

@@ -98,7 +98,7 @@ def models(scene: Scene) -> Iterator[Model]:
         for event in entry.of("model made"):
             made[id_of(event.data["model"])] = event
         called = entry.of("layer called")
-        parts = {id_of(e.data["layer"]) for e in called if e.data["symbolic"] or e.data.get("inside")}
+        parts = {id_of(e.data["layer"]) for e in called if (e.data["symbolic"] and not is_recorded(e)) or e.data.get("inside")}
         trained = {id_of(e.data["model"]) for e in entry.of(*TRAINED)} | {id_of(e.data["layer"]) for e in called if is_recorded(e)}
         for key, event in made.items():
             if key not in parts:
