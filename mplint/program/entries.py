@@ -755,12 +755,11 @@ def is_used_by(method: IR, body: Sequence[IR]) -> bool:
 
 def forget_counts(m: Machine, made: Object) -> None:
     """Take back the numbers from which an object, or what it keeps, counts in methods: others may have been called any number of times."""
-    held = [(slot, value) for slot in m.store.slots.every() if (value := m.store.get(*slot)) is not None]
-    kept = [atom for slot, value in held if slot[0] == made.id for atom in atoms(value) if type(atom) is Object]
+    kept = [atom for _, value in m.store.slots.of(made.id) for atom in atoms(value) if type(atom) is Object]
     for owner in dict.fromkeys([made, *kept]):
         if type(owner.type) is Class:
-            numbers = {slot[1] for slot, value in held if slot[0] == owner.id and is_counted(value)}
-            for name in numbers & counted_by(m, owner.type) if numbers else ():
+            numbers = {name for name, value in m.store.slots.of(owner.id) if is_counted(value)}
+            for name in sorted(numbers & counted_by(m, owner.type)) if numbers else ():
                 m.write(owner.id, name, Unknown(f"{name}{IDENTITY}{owner.type.path}{owner.type.name}"))
 
 
