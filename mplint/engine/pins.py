@@ -94,7 +94,7 @@ def project_pins(start: str) -> LibraryVersions:
 @cache
 def _library_versions(folder: str) -> LibraryVersions:
     pins = _inherited(folder)
-    return library_versions_of(pins if "torch" in pins else {**_told_by_readme(folder), **pins})
+    return library_versions_of(pins if pins.get("torch", Versions()) != Versions() else {**pins, **_told_by_readme(folder)})
 
 
 def library_versions_of(pins: Pins) -> LibraryVersions:
@@ -187,14 +187,18 @@ def _inherited(folder: str) -> Pins:
 
 @cache
 def _told_by_readme(folder: str) -> Pins:
-    """What the nearest README upwards in the repository says of torch: the lowest version, for it may tell of others that work."""
-    for name in _listed(folder, folder):
-        if name.lower() in _READMES and (lower := _lowest_in(folder, name)) is not None:
-            return {"torch": Versions(lower, None)}
+    """What the nearest README upwards says of torch: the lowest version, for it may tell of others that work.
+
+    Outside of a repository the first folder upwards that has a README is the project.
+    """
+    readmes = [name for name in _listed(folder, folder) if name.lower() in _READMES]
+    lower = min(filter(None, (_lowest_in(folder, name) for name in readmes)), default=None)
+    if lower is not None:
+        return {"torch": Versions(lower, None)}
     parent = os.path.dirname(folder)
-    if any(os.path.exists(os.path.join(folder, mark)) for mark in ROOT_MARKS) or not _in_repository(parent):
+    if any(os.path.exists(os.path.join(folder, mark)) for mark in ROOT_MARKS) or parent in (folder, os.path.expanduser("~")):
         return {}
-    return _told_by_readme(parent)
+    return {} if readmes and not _in_repository(parent) else _told_by_readme(parent)
 
 
 def _lowest_in(folder: str, name: str) -> Version | None:

@@ -310,3 +310,21 @@ def test_a_readme_counts_where_nothing_else_bounds_torch(repository: Path) -> No
     assert project_pins(str(repository / "demo" / "train.py")).torch == Versions((1, 8, 1), None)
     (repository / "model").mkdir()
     assert pins(repository / "model", "requirements.txt", "torch>=2.4\n").torch == Versions((2, 4, 0), None)
+
+
+def test_a_readme_counts_beside_a_command_without_a_version(repository: Path) -> None:
+    (repository / "README.md").write_text("- PyTorch 1.12+\n")
+    workflows = repository / ".github" / "workflows"
+    workflows.mkdir(parents=True)
+    (workflows / "build.yml").write_text("jobs:\n  build:\n    steps:\n      - run: pip install torch\n")
+    assert project_pins(str(repository / "train.py")).torch == Versions((1, 12, 0), None)
+
+
+def test_outside_of_a_repository_the_first_readme_upwards_counts(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("pip install torch==1.6.0\n")
+    (tmp_path / "project" / "models").mkdir(parents=True)
+    (tmp_path / "project" / "README.md").write_text("Requires torch 1.8.1.\n")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "README.md").write_text("A model of pictures.\n")
+    assert project_pins(str(tmp_path / "project" / "models" / "net.py")).torch == Versions((1, 8, 1), None)
+    assert project_pins(str(tmp_path / "other" / "net.py")).torch is None
