@@ -291,6 +291,7 @@ BASE = 500  # from which on the base of a power is one of angles, and not of a s
 OF_SCHEDULER = re.compile(
     r"[\w.]*scheduler\.timesteps(?:\[[^\[\]]*\]|\.(?:expand|repeat|unsqueeze|reshape|view|cuda|flatten)\([^()]*\))*"
 )  # what is shown of the time steps of a scheduler that nobody knows, or of one of them
+UNPATCHED = frozenset({"einsum"})  # what apex leaves alone of what autocast casts: its products are taken below Python
 PRODUCTS = frozenset({"matmul", "rmatmul", "einsum", "mm", "bmm"})
 COUNTING = PRODUCTS | {"mul", "rmul", "add", "radd", "sub", "rsub", "outer", "sin", "cos", "div", "truediv", "multiply"}
 WIDENING = frozenset({"add", "sub", "subtract", "mul", "multiply"})
@@ -499,12 +500,18 @@ class Operation:
         if name == "where":  # chosen by a mask, of which the result has nothing
             self.tensors = [t for t in self.tensors if t.dtypes != {BOOLEAN}] or self.tensors
 
+    @property
+    def kind(self) -> str:
+        """What this does to dtypes in its region."""
+        unpatched = self.region.by == "apex" and short_of(self.name) in UNPATCHED
+        return self.meaning.plain if unpatched else region_kind(self.meaning, self.region)
+
     def result(self) -> Value:
         """What it gives."""
         meaning = self.meaning
         if self.region.dtype is not None and self.region.device != "cpu" and self.is_on_host():
             self.region = Autocast("", None)
-        kind = region_kind(meaning, self.region)
+        kind = self.kind
         if self.m.recorder is not None:
             self.m.recorder.computed(self.m, self.place, self.name, meaning.kind)
         if kind == "none":
@@ -606,7 +613,7 @@ class Operation:
     def is_of_logits(self) -> bool:
         """Whether this makes probabilities of what a model gives under float16 autocast: of the result of its last product, as a rule."""
         short = short_of(self.name)
-        soft = short in ("softmax", "Softmax") and region_kind(self.meaning, self.region) != "float32" and outside_of_regions(self.m)
+        soft = short in ("softmax", "Softmax") and self.kind != "float32" and outside_of_regions(self.m)
         if not self.given or not (short == "sigmoid" or soft):
             return False
         source = self.given[0]
@@ -693,9 +700,9 @@ class Operation:
         tensors = self.tensors
         first = tensors[0] if tensors else UNKNOWN_TENSOR
         forward = forward_of(tensors, self.is_compared() and not gradients_off(self.m))
-        if chain and self.region.dtype is not None and region_kind(self.meaning, self.region) == "lower":
+        if chain and self.region.dtype is not None and self.kind == "lower":
             forward = forward | letters
-        elif self.region.dtype == ANY and region_kind(self.meaning, self.region) == "lower":
+        elif self.region.dtype == ANY and self.kind == "lower":
             forward = forward | {ANY}
         short = self.name.strip("_")
         keeps = short in NEUTRAL or self.name in NEUTRAL if neutral is None else neutral
@@ -888,7 +895,7 @@ class Operation:
 
     def is_sure(self, keeps: bool) -> bool:
         """Whether nothing unknown could have made the result wider than it seems."""
-        kind = region_kind(self.meaning, self.region)
+        kind = self.kind
         if kind in ("lower", "same") or keeps:
             return kind == "lower" or (bool(self.tensors) and SURE in self.tensors[0].tags)
         floats = [t for t in self.tensors if not t.dtypes <= {INTEGER, BOOLEAN}]
