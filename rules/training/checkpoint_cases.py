@@ -159,6 +159,7 @@ def missing_scalers(trace: Trace, entry: Entry, stepped: list[Stepped]) -> Itera
     apart = [e for e in events if holds(e, "scaler") and not holds(e, "optimizer")]
     if apart:
         return
+    kept = [Step(h.place, "another checkpoint holds it") for e in events for h in holds(e, "scaler") if h.place is not None]
     whole = any(holds(e, "scaler") for e in events)
     loads = [e for e in entry.of("state loaded") if e.data["what"] == "optimizer"]
     by_place: dict[Place, list[tuple[Event, Held, Stepped, Path]]] = {}
@@ -178,7 +179,8 @@ def missing_scalers(trace: Trace, entry: Entry, stepped: list[Stepped]) -> Itera
                 place = asked_at(trace, event) or (event.place if held.place is None or is_of_whole(pair, held.place) else held.place)
                 by_place.setdefault(place, []).append((event, held, pair, path))
     for place, cases in by_place.items():
-        yield from at_place(place, sorted(cases, key=lambda case: len(trace.verdict(entry, case[3]).switches)))
+        for case in at_place(place, sorted(cases, key=lambda case: len(trace.verdict(entry, case[3]).switches))):
+            yield case._replace(sure=case.sure and not whole, steps=(*case.steps, *kept[:1]))  # training may resume from the other alone
 
 
 def is_twin(entry: Entry, pair: Stepped, owner: Value) -> bool:

@@ -247,8 +247,9 @@ def save_it(trace: Trace, entry: Entry, case: Case) -> Fix | None:
     added = saved_beside(file, call, store_of(file, call), here or file.text(scaler)) if handed is not None else None
     if added is None or handed is None:
         return None
-    loaded = (*handed, *loading(trace, entry, case, file, scaler))
-    rest = " and load it" if len(loaded) > len(handed) else "; loading it, where training resumes, is left to you"
+    known = is_restored(entry, case)
+    loaded = handed if known else (*handed, *loading(trace, entry, case, file, scaler))
+    rest = "" if known else " and load it" if len(loaded) > len(handed) else "; loading it, where training resumes, is left to you"
     return Fix(f"Save the scaler's state too{rest}", Applicability.UNSAFE, (added, *loaded))
 
 
@@ -286,6 +287,12 @@ def store_of(file: SourceFile, call: ast.Call) -> ast.AST:
     """The dict, the call or the assignment that takes an optimizer's state."""
     parent = file.syntax.parents[call]
     return file.syntax.parents[parent] if isinstance(parent, ast.keyword) else parent
+
+
+def is_restored(entry: Entry, case: Case) -> bool:
+    """Whether the program loads the state of a case's scaler already."""
+    loads = [e for e in entry.of("state loaded") if e.data["what"] == "scaler"]
+    return any(keys_of(e.data["object"]) & keys_of(case.scaler) for e in loads)
 
 
 def loading(trace: Trace, entry: Entry, case: Case, file: SourceFile, scaler: ast.expr) -> tuple[Change, ...]:
