@@ -83,9 +83,8 @@ def apex_programs(draw: st.DrawFn) -> str:
     loop = ["for index, (x, y) in enumerate(loader):", *(f"    {s}" for s in (*forward, *backward, *step))]
     if draw(st.booleans()):
         loop = ["for epoch in range(3):", *(f"    {s}" for s in loop)]
-    save = (
-        [f'torch.save({{"model": {model}.state_dict(), "amp": amp.state_dict()}}, "last.pt")'] if draw(st.booleans()) and not flag else []
-    )
+    saved = f'torch.save({{"model": {model}.state_dict(), "amp": amp.state_dict()}}, "last.pt")'
+    save = [saved, 'amp.load_state_dict(torch.load("last.pt")["amp"])'] if draw(st.booleans()) and not flag else []
     head = block("import torch", "import torch.nn.functional as F", imported.get(guarded, ""))
     if owner:
         made = indent(block("self.model, self.args = model, args", *prepare), "        ")

@@ -61,6 +61,8 @@ class Migration:
         require(bool(self.calls["initialize"]), "`amp.initialize` is called in another file")
         require(bool(self.calls["scale_loss"]), "`amp.scale_loss` is called in another file")
         require(len(self.calls["initialize"]) == 1, "`amp.initialize` is called in several places")
+        restored = bool(self.calls["load_state_dict"]) or not self.calls["state_dict"]
+        require(restored, "the state that is saved here may be restored in another file")
         self.setup = setup_of(file, apex, self.calls["initialize"][0], self.calls["scale_loss"])
         self.roles = Roles(file, self.setup, apex.definitions)
         self.stepped = [c for c in self._steps_of_optimizers() if not self.is_plain_arm(c) and not self._is_too_early(c)]
