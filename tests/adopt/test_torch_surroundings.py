@@ -833,3 +833,21 @@ def test_what_is_trained_encodes_no_text() -> None:
                 optimizer.step()
     """)
     assert "        with torch.autocast(" in found and "            back = net.decode(net.encode(x))" in found
+
+
+@pytest.mark.parametrize("model", ["torchaudio.models.Conformer(80, 4, 128, 4, 31)", "kornia.models.Vit()", "torch.jit.load('net.pt')"])
+def test_a_model_is_a_model_whatever_its_package_has_besides(model: str) -> None:
+    text = f"""
+        import torch, torchaudio, kornia
+        from torch import nn
+
+        device = torch.device("cuda")
+        net = {model}.to(device)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        for x, y in torch.load("data.pt"):
+            optimizer.zero_grad()
+            loss = nn.functional.mse_loss(net(x.to(device)), y.to(device))
+            loss.backward()
+            optimizer.step()
+    """
+    assert "scaler.scale(loss).backward()" in after(text)

@@ -72,8 +72,12 @@ def is_trained(m: Machine, atom: Atom) -> bool:
     """Whether an unknown value is a model, or its `forward`, by its name or by what is done with it."""
     if type(atom) is not Unknown:
         return False
-    model = owner_of_member(atom, "forward") or atom
-    return is_module_name(model) or m.read(model, "#trained") is not None
+    return is_module_name(owner_of_member(atom, "forward") or atom) or is_used_as_model(m, atom)
+
+
+def is_used_as_model(m: Machine, atom: Unknown) -> bool:
+    """Whether the program has asked an unknown value for its parameters, or to train or evaluate, which no transform of data can."""
+    return m.read(owner_of_member(atom, "forward") or atom, "#trained") is not None
 
 
 def owner_of_member(atom: Unknown, wanted: str = "") -> Unknown | None:

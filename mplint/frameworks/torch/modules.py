@@ -14,7 +14,7 @@ from functools import partial
 from mplint.frameworks.derived import OpMeaning, torch_layer
 from mplint.frameworks.library import unknown_result
 from mplint.frameworks.packages import in_table, is_of_the_host, note, of_table
-from mplint.frameworks.torch.forwards import is_trained, note_called, owner_of_member
+from mplint.frameworks.torch.forwards import is_trained, is_used_as_model, note_called, owner_of_member
 from mplint.frameworks.torch.promotion import FLOATS, HALVES, SCALAR, UNKNOWN_TENSOR, dtypes_given, named, spread
 from mplint.frameworks.torch.protocol import GRADIENTS_OFF, OFF, clipped, gradients_off, zero_grad
 from mplint.frameworks.torch.tensors import (
@@ -708,7 +708,8 @@ def unknown_called(m: Machine, atom: Atom, args: Args, place: Place) -> Value | 
     owner = cast_owner(m, atom, args)
     held = dtype_held(m, owner)
     if held is None and not any(type(a) is Autocast and a.dtype is not None for a in atoms(region)):
-        if m.recorder is not None and (is_trained(m, atom) or is_part_of_forward(m, atom)) and not is_of_the_host(atom):
+        is_model = is_used_as_model(m, atom) or ((is_trained(m, atom) or is_part_of_forward(m, atom)) and not is_of_the_host(atom))
+        if m.recorder is not None and is_model:
             m.recorder.computed(m, place, "", "model")
         return None
 
