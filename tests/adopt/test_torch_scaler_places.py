@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from torch_texts import after
+from torch_texts import after, reasons
 
 from mplint.adopt.adopt import adopt
 from mplint.targets import Targets
@@ -639,3 +639,36 @@ def test_a_class_whose_heirs_make_the_optimizer_keeps_the_scaler() -> None:
     """)
     assert 'self.width = width\n        self.scaler = torch.amp.GradScaler("cuda")\n' in found
     assert "self.scaler.step(self.optimizer)" in found
+
+
+def test_no_scaler_is_built_before_a_method_that_sets_the_device_it_is_built_for() -> None:
+    text = """
+        import torch
+        from torch import nn
+
+        class Runner:
+            def __init__(self, path, plain):
+                self.path, self.plain = path, plain
+                self.set_up()
+
+            def set_up(self):
+                self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+                self.net = nn.Linear(3, 1).to(self.device)
+                if self.plain:
+                    self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+                else:
+                    self.optimizer = torch.optim.Adam(self.net.parameters())
+                if self.path:
+                    self.optimizer.load_state_dict(torch.load(self.path)["optimizer"])
+
+            def train(self, batches):
+                for x, y in batches:
+                    loss = nn.functional.mse_loss(self.net(x.to(self.device)), y.to(self.device))
+                    self.optimizer.zero_grad()
+                    loss.backward()
+                    self.optimizer.step()
+    """
+    assert "the device is not known where the scaler is built" in reasons(text)
+    lines = "self.path, self.plain = path, plain\n", 'self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")\n'
+    earlier = text.replace(16 * " " + lines[1], "").replace(lines[0], lines[0] + 16 * " " + lines[1])
+    assert "self.scaler = torch.amp.GradScaler(self.device.type)\n        self.set_up()\n" in after(earlier)

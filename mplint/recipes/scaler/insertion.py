@@ -435,7 +435,9 @@ class Insertion:
     def construction(self) -> str:
         """The call that builds the scaler; for the regions' device, it is enabled where the regions are."""
         if self.spelled is not None:
-            return self.spelled(self.place.anchor)
+            text = self.spelled(self.place.anchor)
+            require(self.place.after or self._is_set_before(self.place.anchor, text), "the device is not known where the scaler is built")
+            return text
         devices = {forward.device for forward in self.training.forwards}
         require(len(devices) == 1 and "" not in devices, "the device is not known")
         (device,) = devices
@@ -446,6 +448,20 @@ class Insertion:
         enabled = f"enabled={switch}" if switch else ""
         require(device == '"cuda"' or not self.targets.torch_lacks("2.3"), "this torch has a scaler for CUDA only")
         return grad_scaler(self.targets, device, [enabled])
+
+    def _is_set_before(self, statement: ast.stmt, text: str) -> bool:
+        """Whether a constructor has set what an expression reads of its object before a statement, be it in a method that it calls."""
+        home, owner = self.syntax.function(statement), self.syntax.enclosing_class(statement)
+        if home is None or owner is None or home.name != "__init__":
+            return True
+        called = set[str]().union(*(own_calls(s) for s in home.body if position(s) < position(statement)))
+        for node in ast.walk(ast.parse(text)):
+            stores = [a for a in self.syntax.all(ast.Attribute) if isinstance(a.ctx, ast.Store) and ast.unparse(a) == ast.unparse(node)]
+            homes = [(self.syntax.function(a), a) for a in stores if self.syntax.enclosing_class(a) is owner]
+            set_by = (f is not None and (f.name in called if f is not home else position(a) < position(statement)) for f, a in homes)
+            if homes and not any(set_by):
+                return False
+        return True
 
     def _switch(self) -> str:
         """The condition under which the regions run in float16, "" where they always do."""
