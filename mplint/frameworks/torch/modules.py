@@ -17,6 +17,7 @@ from mplint.frameworks.packages import in_table, is_of_the_host, note, of_table
 from mplint.frameworks.torch.forwards import is_trained, is_used_as_model, note_called, owner_of_member
 from mplint.frameworks.torch.promotion import FLOATS, HALVES, SCALAR, UNKNOWN_TENSOR, dtypes_given, named, spread
 from mplint.frameworks.torch.protocol import GRADIENTS_OFF, OFF, clipped, gradients_off, zero_grad
+from mplint.frameworks.torch.raised import OF_LAYER
 from mplint.frameworks.torch.tensors import (
     BUFFER,
     CALLED_LOSS,
@@ -1136,7 +1137,7 @@ def layer_attribute(m: Machine, atom: Atom, name: str, place: Place) -> Value | 
 
         def one(cast_to: Atom) -> Value:
             held = cast_to if type(cast_to) is Tensor else Tensor(frozenset({SINGLE}))
-            return held.but(tags=frozenset({PARAMETER}), forward=frozenset())
+            return held.but(tags=frozenset({PARAMETER, OF_LAYER}), forward=frozenset())
 
         return m.each(cast_weights(m, atom.id), one)
     return Unknown(f"{name}{IDENTITY}{atom!r}"[:160]) if type(atom) is Object else None

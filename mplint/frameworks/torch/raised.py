@@ -9,6 +9,7 @@ from mplint.program.machine import Machine
 from mplint.program.values import ANY, BFLOAT, HALF, SINGLE, Autocast, Place, Tensor, Value, atoms
 
 PARAMETER = "parameter"  # the tag of parameters
+OF_LAYER = "parameter of a layer"  # the tag of those that torch's layers make
 ASKED = "asked for in float32"  # tag: what nobody knows, cast so
 RAISED = "raised at "  # beginning of a tag: where a tensor that a region made half was cast to float32, inside of it
 MOVES = frozenset(

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from mplint.frameworks.torch.raised import OF_LAYER
 from mplint.frameworks.torch.tensors import FROZEN, PARAMETER
 from mplint.frameworks.trainers.weights import (
     GROUP,
@@ -20,6 +21,7 @@ from mplint.frameworks.trainers.weights import (
     OWN,
     Group,
     groups_of,
+    is_model,
     mentions_name,
     model_of,
     owner_of,
@@ -195,7 +197,17 @@ def dtypes_of(m: Machine, chosen: Sequence[Chosen]) -> frozenset[str]:
 def are_tensors(m: Machine, value: Value) -> bool:
     """Whether all parameters are tensors of the program's own, and none is a weight of a model."""
     held = list(held_by(m, value))
-    return bool(held) and all(type(atom) is Tensor and model_of(m, atom) is None for atom in held)
+    if not held or not all(type(atom) is Tensor and OF_LAYER not in atom.tags and model_of(m, atom) is None for atom in held):
+        return False
+    return set(held).isdisjoint(of_modules(m))
+
+
+def of_modules(m: Machine) -> Iterator[Atom]:
+    """What the project's modules hold as attributes."""
+    stored = {atom for slot in list(m.store.slots.every()) for atom in atoms(m.store.get(*slot) or NONE)}
+    for module in stored:
+        if type(module) is Object and type(module.type) is Class and is_model(m, module):
+            yield from (atom for name, value in m.store.slots.of(module.id) if not name.startswith(("@", "#")) for atom in atoms(value))
 
 
 def held_by(m: Machine, value: Value, depth: int = 0) -> Iterator[Atom]:
