@@ -362,8 +362,11 @@ def test_what_keras_and_tensorflow_have_no_more_is_a_reason(line: str, argument:
     assert "which has no policies" in left(text, Targets())
 
 
-def test_a_name_of_tensorflow_1_in_an_arm_of_a_version_test_is_no_reason() -> None:
-    guarded = "import tensorflow as tf\nif tf.__version__.startswith('1'):\n    log = tf.summary.FileWriter('runs')"
+@pytest.mark.parametrize(
+    "test", ["if tf.__version__.startswith('1'):", "if hasattr(tf, 'Session'):", "old = tf.__version__ < '2'\nif old:"]
+)
+def test_a_name_of_tensorflow_1_in_an_arm_of_a_version_test_is_no_reason(test: str) -> None:
+    guarded = f"import tensorflow as tf\n{test}\n    log = tf.summary.FileWriter('runs')"
     assert "set_global_policy" in after(OLD.format(line=guarded, argument=""), targets=Targets())
 
 

@@ -148,11 +148,16 @@ def is_tensorflow1(path: str) -> bool:
 
 
 def chosen(file: SourceFile, node: ast.AST) -> bool:
-    """Whether something else may run in the place of a name: in an arm of a test of versions, or where errors are caught."""
+    """Whether something else may run in the place of a name: where a version, or what a module has, is asked for, or errors are caught."""
     around = file.syntax.ancestors(node)
-    return any(
-        isinstance(item, ast.Try) or (isinstance(item, (ast.If, ast.IfExp)) and "ersion" in ast.unparse(item.test)) for item in around
-    )
+    return any(isinstance(item, ast.Try) or (isinstance(item, (ast.If, ast.IfExp)) and asks_version(file, item.test)) for item in around)
+
+
+def asks_version(file: SourceFile, test: ast.expr) -> bool:
+    """Whether a test asks for a version, or whether a module has something, be it by a name that stands for the answer."""
+    names = [part for part in ast.walk(test) if isinstance(part, ast.Name)]
+    values = [binding.value for name in names for binding in file.names.reaching(name) if binding.value is not None]
+    return any("ersion" in text or "hasattr" in text for text in map(ast.unparse, (test, *values)))
 
 
 def is_gone(path: str) -> bool:
