@@ -15,7 +15,7 @@ from mplint.frameworks.torch.protocol import key_of
 from mplint.program.conditions import Path, extend
 from mplint.program.machine import Event as Happening
 from mplint.program.trace import Entry, Trace, possible
-from mplint.program.values import Constant, Object, State, Step, Tensor, Unknown
+from mplint.program.values import NONE, Constant, Object, State, Step, Tensor, Unknown
 from mplint.recipes.loss_in_tape import late_scaling, loop_of, scale_in_tape, unscale_after
 from mplint.rule import Consequence, Rule
 
@@ -371,7 +371,9 @@ BY_HAND = ("grad", "requires_grad_", "requires_grad")
 
 
 def by_no_scale(backward: Happening) -> bool:
-    """Whether a loss has been multiplied by no scale by hand either."""
+    """Whether a loss has been multiplied by no scale by hand either, nor is given a gradient, which may be one."""
+    if backward.get("given") not in (None, NONE):
+        return False
     ways = possible(backward.data["loss"], backward.path)  # type: ignore[arg-type]
     return all(type(atom) is Tensor and not atom.tags & {"times the scale", "scale"} for _, atom in ways)
 

@@ -976,9 +976,9 @@ def zero_grad(m: Machine, owner: Atom, place: Place) -> Value:
 # backward and what is done to gradients
 
 
-def backward(m: Machine, loss: Value, place: Place) -> Value:
-    """`loss.backward()`."""
-    m.emit("backward", place, loss=loss, gradients=m.state("gradients"), autocast=m.state("autocast"))
+def backward(m: Machine, loss: Value, place: Place, given: Value | None = None) -> Value:
+    """`loss.backward()`, or with a gradient that is `given`."""
+    m.emit("backward", place, loss=loss, gradients=m.state("gradients"), autocast=m.state("autocast"), given=given)
 
     def one(atom: Atom) -> Value:
         if type(atom) is Tensor and atom.scaled is not None:
@@ -995,7 +995,7 @@ def autograd_backward(m: Machine, name: str, args: Args, place: Place) -> Value:
     if loss is None:
         return NONE
     items = items_of(m, loss, place.position)
-    return backward(m, items[0] if items else loss, place)
+    return backward(m, items[0] if items else loss, place, args.get(1, "grad_tensors"))
 
 
 CLIPS = (
@@ -1318,7 +1318,7 @@ def not_none(m: Machine, atom: Unknown, value: Value | None) -> Value | None:
 def unknown_methods(m: Machine, atom: Atom, name: str, args: Args, place: Place) -> Value | None:
     """Scalers and optimizers that arrive from outside, told by the methods that only they have."""
     if type(atom) is Tensor and name == "backward":
-        return backward(m, atom, place)
+        return backward(m, atom, place, args.get(0, "gradient"))
     if type(atom) is not Unknown:
         return None
     shown = atom.symbol.partition(IDENTITY)[0].lower()
