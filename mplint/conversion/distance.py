@@ -24,13 +24,23 @@ class Distance(NamedTuple):
     """How far results are from the reference: the largest relative error, and whether something became infinite, NaN or another integer.
 
     `empty`: the reference holds no finite number, so there was nothing to compare. `each` is the error of each output by itself, None where
-    it was not compared.
+    it was not compared. `weight` is by how much the error was made to count, where that is more or less than itself.
     """
 
     error: float
     broken: str = ""
     empty: bool = False
     each: tuple[float | None, ...] = ()
+    weight: float = 1.0
+
+    @property
+    def moved(self) -> float:
+        """The error itself."""
+        return self.error / self.weight
+
+    def weighed(self, weight: float) -> Distance:
+        """The same with an error that counts by a weight."""
+        return self._replace(error=self.error * weight, weight=self.weight * weight)
 
     def within(self, tolerance: float) -> bool:
         """Whether the results may stand."""

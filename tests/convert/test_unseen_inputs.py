@@ -86,7 +86,8 @@ def test_a_plan_leaves_less_room_on_silence_beyond_which_nothing_is_worse(tmp_pa
     faint = [at for at in range(len(known.all_feeds())) if known.is_faint(at)]
     assert faint and known.named()[faint[0]] == "zeros" and known.room < 1
     far = Distance(0.015)
-    assert known.weighed(0, far) == far and known.weighed(faint[0], far).error < 0.02 * known.room * FILL_SHARE
+    counted = known.weighed(faint[0], far)
+    assert known.weighed(0, far) == far and counted.error < 0.02 * known.room * FILL_SHARE and counted.moved == pytest.approx(0.015)
     off = [{name: array + 0.015 for name, array in zip(("y",), one.reference, strict=True)} for one in known.unseen]  # type: ignore[operator]
     outputs = {id(one.feed): list(made.values()) for one, made in zip(known.unseen, off, strict=True)}
     known.unseen = [replace(one, faint=True) for one in known.unseen]
@@ -186,3 +187,15 @@ def test_a_model_that_chooses_among_near_equals_is_said_to_be_compared_on_the_sa
     assert any(note.startswith("TopK chooses") for note in converted(path, str(tmp_path / "d.npz")).notes)
     plain = model("g (float[2,16] x) => (float[2,16] y) { y = MatMul(x, W) }", tmp_path / "b.onnx", W=rng(16, 16))
     assert not any("chooses" in note for note in converted(plain).notes)
+
+
+def test_a_reason_tells_how_far_an_output_moves_on_a_faint_signal_and_not_what_counts_of_it(tmp_path: Path) -> None:
+    text = """g (float[4,64] x) => (float[4,8] y) { a = MatMul(x, V) s = Mul(a, a) r = ReduceMean<axes=[1]>(s) e = Add(r, least) q = Sqrt(e)
+              d = Div(a, q) b = MatMul(d, W) c = Mul(b, k) y = Softmax(c) }"""
+    least, k = np.array(1e-7, np.float32), np.array(3, np.float32)
+    path = model(text, tmp_path / "a.onnx", W=rng(64, 8), V=rng(64, 64, seed=3), least=least, k=k)
+    np.savez(tmp_path / "d.npz", x=rng(4, 64))
+    strict = replace(named("mixed_float16"), tolerance=0.003)
+    result = convert_file(path, path, strict, Options(), [str(tmp_path / "d.npz")], "cuda")
+    told = {float(why.rpartition(" ")[2]) for _, why in result.kept if "q: rounded" in why}
+    assert told and min(told) > strict.tolerance, result.kept

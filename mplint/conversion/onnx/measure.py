@@ -183,7 +183,7 @@ class Measurement:
         return tuple(sorted(found))
 
     def _moved(self, value: ir.Value, far: Distance) -> str:
-        how = far.broken or (f"it moves an output by {far.error:.2g}" if far.error < float("inf") else "it moves an output too far")
+        how = far.broken or (f"it moves an output by {far.moved:.2g}" if far.error < float("inf") else "it moves an output too far")
         return f"rounded to {' and '.join(self.program.halves_of(value))}, {how}"
 
     def _light(self, found: Mapping[ir.Value, str]) -> list[int]:

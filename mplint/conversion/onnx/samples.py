@@ -131,7 +131,7 @@ class Samples:
 
     def weighed(self, at: int, far: Distance) -> Distance:
         """An error on a feed as it counts for a plan, which leaves room for data not seen: faint feeds are the worst there is."""
-        return far._replace(error=far.error * FAINTLY * self.room) if self.is_faint(at) else far
+        return far.weighed(FAINTLY * self.room) if self.is_faint(at) else far
 
     def distances(self, run: Callable[[Feed], Outputs], among: Sequence[int] | None = None) -> Iterator[tuple[int, Distance]]:
         """How far from the original what `run` gives is, for each feed with its number, or for those `among` all of them."""
