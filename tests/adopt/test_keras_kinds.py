@@ -460,6 +460,11 @@ def test_a_model_that_is_loaded_from_where_it_was_saved_before_is_none_that_is_l
     )
     assert "trains layers that other code builds" in left(text)
     assert "dtypes that they were saved with" in left(text.replace("load_model(best)", "load_model('old.keras')"))
+    again = (
+        "import tensorflow as tf\n\ndef longer(x, y, path):\n    net = tf.keras.models.load_model(path)\n"
+        "    net.fit(x, y)\n    net.save(path)\n\nlonger(x, y, 'net.keras')\n"
+    )
+    assert "dtypes that they were saved with" in left(again)
 
 
 def test_a_model_with_a_fit_of_its_own_that_takes_no_gradients_has_nothing_to_adopt() -> None:

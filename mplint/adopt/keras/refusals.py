@@ -13,6 +13,7 @@ from mplint.frameworks.keras.policies import policy_name
 from mplint.program.machine import Event
 from mplint.program.trace import possible
 from mplint.program.values import External, Object, Unknown
+from mplint.python.names import position
 from mplint.python.syntax import argument
 
 PASSING = ("apply_gradients", "apply")  # what an optimizer around another one passes on
@@ -99,13 +100,13 @@ def loaded_only(scene: Scene, built: list[Built]) -> Refusal | None:
 
 
 def is_saved_here(scene: Scene, load: ast.AST | None) -> bool:
-    """Whether a model is loaded from where its function has it saved, under the same name: it has the policy of what was trained."""
+    """Whether a model is loaded from where its function has had it saved, under the same name: it has the policy of what was trained."""
     path = argument(load, "filepath", 0) if isinstance(load, ast.Call) else None
     if load is None or not isinstance(path, (ast.Name, ast.Attribute)):
         return False
     home = scene.file.syntax.function(load)
     for call in scene.file.syntax.all(ast.Call):
-        saves = call is not load and scene.text(call.func).endswith(("ModelCheckpoint", ".save"))
+        saves = position(call) < position(load) and scene.text(call.func).endswith(("ModelCheckpoint", ".save"))
         given = argument(call, "filepath", 0) if saves and scene.file.syntax.function(call) is home else None
         if given is not None and ast.unparse(given) == ast.unparse(path):
             return True
