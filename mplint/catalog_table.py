@@ -55,7 +55,7 @@ FILES: dict[str, tuple[int, tuple[Row, ...]]] = {
     'numerics/manual_cast_in_autocast.py': (3752, (('MP207', 'manual-cast-in-autocast', 'INFO', ('autocast',), ('torch',), False, 'ManualCastInAutocast', False, False, True, False),)),
     'numerics/output_not_float32.py': (20292, (('MP201', 'output-not-float32', 'WARNING', ('Model', 'Sequential', 'softmax', 'sigmoid', 'applications'), ('keras',), False, 'OutputNotFloat32', False, True, True, False),)),
     'numerics/unsafe_loss_under_autocast.py': (4804, (('MP206', 'unsafe-loss-under-autocast', 'ERROR', ('binary_cross_entropy', 'BCELoss'), ('torch',), False, 'UnsafeLossUnderAutocast', False, False, True, False),)),
-    'numerics/unstable_op_in_half.py': (50719, (('MP202', 'unstable-op-in-half', 'WARNING', ('autocast', 'float16', 'half()', 'softmax', 'sigmoid'), ('torch', 'keras'), False, 'UnstableOpInHalf', False, True, True, False),)),
+    'numerics/unstable_op_in_half.py': (50743, (('MP202', 'unstable-op-in-half', 'WARNING', ('autocast', 'float16', 'half()', 'softmax', 'sigmoid'), ('torch', 'keras'), False, 'UnstableOpInHalf', False, True, True, False),)),
     'shapes/batch_not_multiple_of_8.py': (6234, (('MP402', 'batch-not-multiple-of-8', 'INFO', ('batch',), ('keras', 'torch'), False, 'BatchNotMultipleOf8', False, False, True, False),)),
     'shapes/channels_not_multiple_of_8.py': (11366, (('MP401', 'channels-not-multiple-of-8', 'WARNING', ('Dense', 'Conv', 'LSTM', 'GRU', 'Linear'), ('keras', 'torch'), False, 'ChannelsNotMultipleOf8', False, True, True, True),)),
     'shapes/sizes.py': (11403, ()),

@@ -57,10 +57,10 @@ class UnstableOpInHalf(Rule):
     autocast multiplies by the filters of a mel scale, and products of matrices whose factors the program has cast to float32, in a region
     that casts them back.
     Silent where the form of an expression keeps it within range: roots, `exp` of a square or magnitude with a minus before it, and squares
-    of which nothing learns, and a softmax or its logarithm behind a region that a float32 operand takes up: that rounds it to 11 bits, and
-    no more. Where a region is switched off around a softmax whose input is half still, confidence is low for the same reason, as it is of
-    `stft` with frames of unknown length, which is mostly a power of two. Variances as differences, powers of spectra and casts that are
-    taken back take for granted what the numbers are like: beside a guess about which model runs they have low
+    of which nothing learns, and a softmax or its logarithm behind a region that a float32 operand takes up, and does not divide by: that
+    rounds it to 11 bits, and no more. Where a region is switched off around a softmax whose input is half still, confidence is low for the
+    same reason, as it is of `stft` with frames of unknown length, which is mostly a power of two. Variances as differences, powers of
+    spectra and casts that are taken back take for granted what the numbers are like: beside a guess about which model runs they have low
     confidence, and casts where nothing learns as well.
     In model graphs: softmax, log, exp, pow and losses whose type is half, unless the bounds of their inputs make them safe; and results
     that leave the range of the half dtype for inputs within their declared range. In float32 graphs these are advice, or with `--policy`

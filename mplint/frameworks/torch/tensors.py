@@ -590,12 +590,13 @@ class Operation:
         unknown = any(type(a) is Unknown or (type(a) is Tensor and not open_ones.isdisjoint(a.dtypes) and not a.forward) for a in others)
         return unknown and name in OF_NUMBERS
 
-    def taken_up(self, tags: frozenset[str]) -> frozenset[str]:
-        """The tags of what a float32 operand takes up; of what was rounded alone before nothing more comes."""
+    def taken_up(self, tags: frozenset[str], divisors: Sequence[Tensor]) -> frozenset[str]:
+        """The tags of what a float32 operand takes up: of what was rounded alone nothing more comes, but of divisors that may be 0."""
         done = frozenset(tag for tag in tags if tag.startswith(LATE_ROUNDED))
-        for place in sorted({place for t in self.tensors for place in places_tagged(t, LATE_ROUNDED)}) if done else ():
+        divides = done & {tag for tensor in divisors for tag in tensor.tags}
+        for place in sorted({place for t in self.tensors for place in places_tagged(t, LATE_ROUNDED)}) if done - divides else ():
             self.m.emit("taken up", self.place, at=place)
-        return tags - done
+        return tags - done | {f"{LATE}{tag.removeprefix(LATE_ROUNDED)}" for tag in divides}
 
     def is_left_behind(self) -> bool:
         """Whether a region would compute this in float32, which is computed of what has surely left one in half, and learns from it."""
@@ -716,7 +717,7 @@ class Operation:
         elif short in HELD and letters == {HALF} and is_late(first) and outside_of_regions(self.m):
             tags = tags | {f"{LATE_ROUNDED}{self.place.path}:{self.place.position}"}
         elif letters == {SINGLE} and any(t.dtypes == {SINGLE} for t in tensors):
-            tags = self.taken_up(tags)
+            tags = self.taken_up(tags, tensors[1:] if short in DIVISIONS else ())
         if self.is_complex(short):
             tags = tags | {COMPLEX}
         tags = self.trained(tags, short) if forward else tags
