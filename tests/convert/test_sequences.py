@@ -169,3 +169,18 @@ def test_recurrent_programs_are_tried_on_sequences(batch_first: bool) -> None:
     steps = [x.movedim(1 if batch_first else 0, 0) for x, _ in made]
     assert [np.corrcoef(x[1:].flatten(), x[:-1].flatten())[0, 1] > 0.8 for x in steps] == [True] * 3
     assert all(torch.equal(other, made[0][1]) for _, other in made)
+
+
+@pytest.mark.parametrize("norm", ["BatchNormalization", "BatchNormalization<spatial=1>"])
+def test_what_a_state_loses_is_told_beside_operators_that_opset_9_has_changed(norm: str, tmp_path: Path) -> None:
+    """The gates forget so little that what each step rounds away adds up."""
+    text = f"""g (float[1500,1,8] x) => (float[1,1,8] h) {{ t = Transpose<perm=[0,2,1]>(x) a = Unsqueeze<axes=[3]>(t)
+               n = {norm}(a, one, zero, zero, one) s = Squeeze<axes=[3]>(n) u = Transpose<perm=[0,2,1]>(s)
+               y, h = GRU<hidden_size=8, linear_before_reset=1>(u, W, R, B) }}"""
+    kept = np.zeros((1, 48), np.float32)
+    kept[0, :8] = 8.5
+    weights = {"W": rng(1, 24, 8), "R": rng(1, 24, 8, seed=1) * np.float32(0.3), "B": kept}
+    path = model(text, tmp_path / "a.onnx", opset=8, one=np.ones(8, np.float32), zero=np.zeros(8, np.float32), **weights)
+    np.savez(tmp_path / "d.npz", x=rng(1500, 1, 8, seed=5) * np.float32(0.3))
+    result = convert_file(path, path, policy("mixed_float16"), Options(), [str(tmp_path / "d.npz")], "cuda")
+    assert result.proven and not result.heavy_half, result.error

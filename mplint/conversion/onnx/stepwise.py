@@ -18,6 +18,9 @@ from mplint.conversion.onnx.widths import RECURRENT
 
 MARK = "mplint.state"  # the key of a node's property that says the dtype of its state
 LEAST = 9  # the opset from which on a Scan is as it is
+WITHOUT_BROADCAST = 7  # the opset from which on operators are much as they are
+ALIKE = ("BatchNormalization", "MaxPool")  # what is the same from there on, where only its first output is taken
+SPATIAL = ("BatchNormalization", "spatial")  # an attribute that is no more
 UNSQUEEZED = 13  # the opset from which on axes are an input
 LENGTHS, HIDDEN, CELL = 4, 5, 6  # inputs
 PER_DIRECTION = (1, 2, 3, 5, 6, 7)  # the inputs whose first axis (of states, too) counts the directions
@@ -34,20 +37,31 @@ def step_by_step(proto: onnx.ModelProto) -> None:
     own = next((entry for entry in proto.opset_import if entry.domain in ("", "ai.onnx")), None)
     if own is None or MARK.encode() not in proto.SerializeToString():
         return
-    if own.version < LEAST and all(only_widened(op_type, own.version, LEAST) for op_type in set(_operators(proto.graph))):
+    nodes = list(_own(proto.graph))
+    if own.version < LEAST and all(_is_alike(node, own.version) for node in nodes):
         own.version = LEAST  # in which its operators are what they are here
+        for node in nodes:
+            for attribute in [one for one in node.attribute if (node.op_type, one.name) == SPATIAL]:
+                node.attribute.remove(attribute)
     if own.version >= LEAST:
         _rewrite(proto.graph, own.version)
 
 
-def _operators(graph: onnx.GraphProto) -> Iterator[str]:
-    """The types of ONNX's own operators in a graph and the bodies in it."""
+def _is_alike(node: onnx.NodeProto, old: int) -> bool:
+    """Whether a node is the same in the opset from which on there are Scans, but for an attribute that says what is so by itself there."""
+    if node.op_type in ALIKE and old >= WITHOUT_BROADCAST and not any(node.output[1:]):
+        return all(one.i for one in node.attribute if (node.op_type, one.name) == SPATIAL)
+    return only_widened(node.op_type, old, LEAST)
+
+
+def _own(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """The nodes of ONNX's own operators in a graph and the bodies in it."""
     for node in graph.node:
         if node.domain in ("", "ai.onnx"):
-            yield node.op_type
+            yield node
         for attribute in node.attribute:
             for inner in (*([attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else []), *attribute.graphs):
-                yield from _operators(inner)
+                yield from _own(inner)
 
 
 def _rewrite(graph: onnx.GraphProto, opset: int) -> None:
