@@ -43,18 +43,19 @@ LIBRARIES = {
     "deepspeed": "deepspeed",
     "lightning": "lightning",
     "lightning-fabric": "lightning",
+    "mosaicml": "composer",
     "peft": "peft",
     "pytorch-lightning": "lightning",
     "transformers": "transformers",
 }
-TRAINERS = ("accelerate", "deepspeed", "lightning", "peft", "transformers")
+TRAINERS = ("accelerate", "composer", "deepspeed", "lightning", "peft", "transformers")
 # The first TensorFlow whose tf.keras is Keras 3.
 KERAS_3 = "2.16"
 
 Pins = dict[str, Versions]
 
 _REQUIREMENT = re.compile(r"\s*(?:-\s+)?['\"]?(?:[\w.-]+::)?([A-Za-z][\w.-]*?)\s*(?:\[[^\]]*\])?\s*(\(?[<>=!~^].*)?")
-_NAMES = re.compile(rb"torch|tensorflow|keras|tf-nightly|accelerate|deepspeed|lightning|peft|transformers", re.I)
+_NAMES = re.compile(rb"torch|tensorflow|keras|tf-nightly|accelerate|deepspeed|lightning|mosaicml|peft|transformers", re.I)
 # Folders whose files speak of the folder that they lie in, at most two deep.
 _REQUIREMENT_FOLDERS = frozenset(
     ("requirements", "requirement", "reqs", "deps", "dependencies", "environments", "environment", "envs", "conda")

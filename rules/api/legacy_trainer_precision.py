@@ -27,8 +27,9 @@ class LegacyTrainerPrecision(Rule):
     Finds precision settings that a trainer no longer takes, takes only for old programs, or never took: Lightning's `precision=16`
     and `"bf16"`, `amp_backend`, `amp_level` and plugin classes that were renamed; transformers' `fp16_backend`,
     `half_precision_backend` and `fp16_opt_level`; `Accelerator(fp16=True)`; the `bfloat16` and `amp` sections of DeepSpeed. A precision
-    that the trainer does not know ("fp16" for Lightning, "float16" for accelerate) is an error. Reads calls, dicts and configuration
-    files (JSON, YAML). Silent where the project pins versions that do not have the new spelling yet.
+    that the trainer does not know ("fp16" for Lightning, "float16" for accelerate, "amp" for Composer since 0.13) is an error, and so is
+    an `amp_level` without `amp_backend="apex"`, which Lightning refuses since 1.5. Reads calls, dicts and configuration files (JSON,
+    YAML). Silent where the project pins versions that do not have the new spelling yet.
 
     ## Why is this bad?
     transformers 5 and Lightning 2.0 removed these arguments: the call raises TypeError after the next upgrade. The old values of

@@ -179,7 +179,26 @@ def from_options(m: Machine, name: str, args: Args, place: Place) -> Value:
     named = dict(args.named)
     if given is not None and "precision" not in named:
         named["precision"] = m.each(given, lambda atom: attribute(m, atom, "precision", place.position))
+    note_apex(m, name.rpartition(".")[0], given, args, place)
     return trainer_of(m, name.rpartition(".")[0], Args((), named), place)
+
+
+def note_apex(m: Machine, name: str, given: Value | None, args: Args, place: Place) -> None:
+    """Note the level of apex, and the backend, among the options that the program itself gives to its parser."""
+    named = {key: args.named[key] for key in ("amp_level", "amp_backend") if key in args.named}
+    for key in ("amp_level", "amp_backend") if given is not None else ():
+        held = m.each(given, lambda atom, key=key: (m.read(atom.id, key) if type(atom) is Object else None) or NONE)  # type: ignore[misc]
+        if key not in named and held != NONE:
+            named[key] = held
+    if "amp_level" in named and any(is_word(m, atom) for atom in atoms(named["amp_level"])):
+        note(m, name, Args((), named, opaque=args.opaque), place)
+
+
+def is_word(m: Machine, atom: Atom) -> bool:
+    """Whether a value is a string, or an option whose default is one."""
+    switch = m.switches.get(atom.symbol) if type(atom) is Unknown else None
+    given = switch.default if switch is not None else atom
+    return type(given) is Constant and isinstance(given.value, str)
 
 
 def kind_of_trainer(m: Machine, atom: Atom) -> Kind | None:

@@ -40,7 +40,7 @@ def conflicts(setup: Setup, targets: Targets, built: Sequence[Built] = ()) -> It
             yield from _accelerate(setup.options)
             yield from deepspeed_beside(setup, targets)
             yield from _float8(setup.options)
-        case _:
+        case "lightning" | "fabric":
             yield from _plugins(setup.options)
             yield from _lightning(setup, targets, built)
 

@@ -25,6 +25,11 @@ ACCELERATE_WRONG = {
     "float16": "fp16", "16": "fp16", "half": "fp16", "16-mixed": "fp16", "mixed": "fp16", "f16": "fp16",
     "bfloat16": "bf16", "bf16-mixed": "bf16", "fp32": "no", "float32": "no", "32": "no", "none": "no", "None": "no", "off": "no",
 }  # fmt: skip
+COMPOSER_WRONG = {
+    "amp": "amp_fp16", "fp16": "amp_fp16", "16": "amp_fp16", "float16": "amp_fp16", "half": "amp_fp16", "bf16": "amp_bf16",
+    "bfloat16": "amp_bf16", "float32": "fp32", "32": "fp32", "full": "fp32", "fp8": "amp_fp8",
+}  # fmt: skip
+COMPOSER_OLD = ("amp", "fp16", "bf16")  # until 0.11, and with a warning in 0.12
 NATIVE = ("auto", "amp", "cuda_amp", "cpu_amp", "native")
 
 
@@ -49,13 +54,18 @@ def spellings(setup: Setup, targets: Targets) -> Iterator[Spelling]:
             yield from _deepspeed(setup.options, targets)
         case "accelerate":
             yield from _accelerate(setup.options, targets)
-        case _:
+        case "composer":
+            yield from _composer(setup.options, targets)
+        case "lightning" | "fabric":
             yield from _lightning(setup, targets)
 
 
 def _lightning(setup: Setup, targets: Targets) -> Iterator[Spelling]:
     options = setup.options
     pinned = targets.trainer("lightning")
+    level = _level_without_apex(options) if pinned is None or not pinned.below("1.5") else None
+    if level is not None:
+        yield _refused(level, pinned)
     if pinned is not None and pinned.before("2.0"):
         return
     precision, lightning = get(options, "precision"), trainer("lightning")
@@ -76,8 +86,26 @@ def _lightning(setup: Setup, targets: Targets) -> Iterator[Spelling]:
             yield _unknown(options, precision, LIGHTNING_WRONG[text], "Lightning", f'ValueError: "Precision {text!r} is invalid"')
     for name in ("amp_backend", "amp_level"):
         old = get(options, name)
-        if old is not None:
+        if old is not None and not (level is not None and name == "amp_level"):
             yield _dropped(options, old, "Lightning 2.0 removed it with apex: the call raises TypeError.", native=NATIVE)
+
+
+def _level_without_apex(options: Options) -> Option | None:
+    """The level of apex for a trainer that is not told to use apex; None where there is none, or the backend is not in sight."""
+    level, backend = get(options, "amp_level"), get(options, "amp_backend")
+    native = options.complete if backend is None else backend.text == "native"
+    return level if level is not None and isinstance(level.value, str) and native else None
+
+
+def _refused(level: Option, pinned: Versions | None) -> Spelling:
+    return Spelling(
+        level.place,
+        f"`amp_level` {_shown(level)} without `amp_backend=\"apex\"`",
+        "Lightning 1.5 to 1.9 raise MisconfigurationException, whatever the precision, and 2.0 no longer has the argument.",
+        "Leave it out: native mixed precision, the default, has no levels.",
+        severity=Severity.ERROR if pinned is None or pinned.at_least("1.5") else None,
+        name="amp_level",
+    )
 
 
 def is_written_for_1(options: Options, pinned: Versions | None) -> bool:
@@ -135,6 +163,27 @@ def _accelerate(options: Options, targets: Targets) -> Iterator[Spelling]:
     ):
         said = f'ValueError: "Unknown mixed_precision mode: {mode.text}"'
         yield _unknown(options, mode, ACCELERATE_WRONG[mode.text], "accelerate", said)
+
+
+def _composer(options: Options, targets: Targets) -> Iterator[Spelling]:
+    pinned, mode = targets.trainer("composer"), get(options, "precision")
+    if mode is None or mode.text is None or trainer("composer").mode(mode.text.lower()) != UNKNOWN:
+        return
+    text = mode.text.lower()
+    new = COMPOSER_WRONG.get(text)
+    if new is None or (text in COMPOSER_OLD and pinned is not None and pinned.before("0.12")):
+        return
+    if text in COMPOSER_OLD and pinned is not None and pinned.below("0.13"):
+        yield Spelling(
+            mode.place,
+            f"`precision` {_shown(mode)} is Composer's old spelling of {new}",
+            "Composer 0.12 takes it with a warning, and 0.13 raises ValueError.",
+            f'Write "{new}".',
+            _change(f"write {new}", options.set(mode, new)),
+            name="precision",
+        )
+        return
+    yield _unknown(options, mode, new, "Composer", f'ValueError: "Value {mode.text} not found in Precision"')
 
 
 def _deepspeed(options: Options, targets: Targets) -> Iterator[Spelling]:
