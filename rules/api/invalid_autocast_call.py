@@ -39,6 +39,7 @@ NOT_DEVICES = {"gpu", "GPU", "CUDA", "tpu", "half", "fp16", "bf16", "float", "fp
 DEVICES = ("cuda", "cpu", "mps", "xpu")
 GUARD = re.compile(r"device|cuda|gpu|cpu|amp|backend", re.I)
 OF_TENSORS = frozenset({"float", "half", "bfloat16", "unsqueeze", "permute", "contiguous", "size"})  # methods, none of an array's
+NUMBERED = re.compile(r"torch\.(cuda|xpu|accelerator)\.(current_device|current_device_index|device_count)\(\)$")
 NO_TEST = frozenset(["import", "try"])  # unnamed conditions that no test asks for
 ASKED = re.compile(r"signature|getfullargspec|co_varnames")
 TRIED = 12  # lines of a try-statement that only tries something
@@ -69,8 +70,8 @@ class InvalidAutocastCall(Rule):
     """Wrong arguments of torch.autocast
 
     ## What it does
-    Finds calls of `torch.autocast` (and `torch.amp.autocast`) whose arguments are wrong: no device type, a `torch.device` or a bool as
-    first argument, a positional `enabled` where `dtype` stands, a decorator without parentheses, a dtype given as a string, a dtype
+    Finds calls of `torch.autocast` (and `torch.amp.autocast`) whose arguments are wrong: no device type, a `torch.device`, a bool or
+    the number of a device (`torch.cuda.current_device()`) as first argument, a positional `enabled` where `dtype` stands, a decorator without parentheses, a dtype given as a string, a dtype
     that the device does not take, a device type for the old `torch.cuda.amp.autocast` or `torch.cuda.amp.GradScaler`, a flag or a
     number where `torch.amp.GradScaler` expects the device, `torch.amp.custom_fwd` without a device type, keywords that the class does
     not have (`torch.amp.GradScaler(device_type=…)`: it is `device` there), and a device or dtype fixed in the call although the
@@ -352,7 +353,9 @@ def mistake(trace: Trace, event: Event) -> tuple[Mistake, Path] | None:
 
 
 def is_converted(trace: Trace, path: Path, atom: Atom) -> bool:
-    """Whether a setting that is a string by default stands there only where it is given as something else."""
+    """Whether a setting that is a string by default stands there only where it is given as something else, or a number where it is asked."""
+    if type(atom) is Unknown and is_number(atom):
+        return any(sense and key[0] == "true" and str(key[1]).startswith(f"isinstance({atom.symbol}, ") for key, sense in path)
     switch = trace.switches.get(atom.symbol) if type(atom) is Unknown else None
     if type(atom) is not Unknown or switch is None or type(switch.default) is not Constant or not isinstance(switch.default.value, str):
         return False
@@ -531,6 +534,13 @@ def wrong_device(trace: Trace, event: Event, place: Place, here: Written | None,
             f"Pass `{text}.type`.",
             fix,
         )
+    if is_number(atom):
+        return Mistake(
+            place,
+            f"`{text}` is the number of a device where autocast expects its type",
+            "`torch.autocast` raises ValueError: Expected `device_type` of type `str`.",
+            'Pass the device type, "cuda" for a GPU, whatever its number.',
+        )
     if type(atom) is DType or (type(atom) is Constant and atom.value in NOT_DEVICES):
         return Mistake(
             place,
@@ -540,6 +550,13 @@ def wrong_device(trace: Trace, event: Event, place: Place, here: Written | None,
             with_device(here, "dtype") if type(atom) is DType else None,
         )
     return None
+
+
+def is_number(atom: Atom) -> bool:
+    """Whether a value is the number of a device: an integer, or the current device of CUDA, which is told by its number."""
+    if type(atom) is Constant:
+        return isinstance(atom.value, int) and not isinstance(atom.value, bool)
+    return type(atom) is Unknown and NUMBERED.match(shown_symbol(atom.symbol)) is not None
 
 
 def is_of_a_tensor(here: Written, device: Unknown) -> bool:

@@ -34,6 +34,11 @@ def test_the_call_raises_and_the_fixed_call_does_not(program: str, error: type[E
     run(fix_text(program, "train.py", {}, select=["MP107"]))
 
 
+def test_the_number_of_a_device_raises_even_where_autocast_is_off() -> None:
+    with pytest.raises(ValueError, match="Expected `device_type` of type `str`"):
+        run("with torch.autocast(0, enabled=False): pass")
+
+
 @pytest.mark.parametrize("call", ENTERING)
 def test_a_dtype_that_is_none_raises_on_entering_and_the_fixed_call_computes_in_half(call: str) -> None:
     program = f"import torch\nwith {call}:\n    y = x @ x\n"
