@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 from mplint.configs.trainers.duties import Kind, kind_of, kinds
 from mplint.configs.trainers.duties import trainer as trainer_kind
@@ -183,15 +184,24 @@ def from_options(m: Machine, name: str, args: Args, place: Place) -> Value:
     return trainer_of(m, name.rpartition(".")[0], Args((), named), place)
 
 
+APEX_SETTINGS = ("amp_level", "amp_backend")
+
+
 def note_apex(m: Machine, name: str, given: Value | None, args: Args, place: Place) -> None:
     """Note the level of apex, and the backend, among the options that the program itself gives to its parser."""
-    named = {key: args.named[key] for key in ("amp_level", "amp_backend") if key in args.named}
-    for key in ("amp_level", "amp_backend") if given is not None else ():
-        held = m.each(given, lambda atom, key=key: (m.read(atom.id, key) if type(atom) is Object else None) or NONE)  # type: ignore[misc]
-        if key not in named and held != NONE:
-            named[key] = held
+    named: dict[str, Value] = {key: args.named[key] for key in APEX_SETTINGS if key in args.named}
+    for key in APEX_SETTINGS:
+        if given is not None and key not in named:
+            held = m.each(given, partial(option_of, m, key))
+            if held != NONE:
+                named[key] = held
     if "amp_level" in named and any(is_word(m, atom) for atom in atoms(named["amp_level"])):
         note(m, name, Args((), named, opaque=args.opaque), place)
+
+
+def option_of(m: Machine, name: str, atom: Atom) -> Value:
+    """An option that a namespace is known to hold, or None."""
+    return (m.read(atom.id, name) if type(atom) is Object else None) or NONE
 
 
 def is_word(m: Machine, atom: Atom) -> bool:
