@@ -51,6 +51,7 @@ from mplint.program.values import (
     Wrapped,
     alternatives,
     atoms,
+    is_sifted,
     one_sequence,
     only_under,
 )
@@ -493,7 +494,8 @@ def spread(m: Machine, value: Value) -> Args:
         return Args(opaque=True)
     named = {key: item for key, item in entries.entries if isinstance(key, str)}
     holder = value.made if type(value) is Object else None
-    return Args(named=named, opaque=entries.rest is not None, holders=dict.fromkeys(named, holder) if holder is not None else {})
+    opaque = entries.rest is not None and not is_sifted(entries.rest)
+    return Args(named=named, opaque=opaque, holders=dict.fromkeys(named, holder) if holder is not None else {})
 
 
 def items_of(m: Machine, value: Value, position: int) -> list[Value] | None:

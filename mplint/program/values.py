@@ -539,13 +539,19 @@ def join_entries(kept: dict[Atom, frozenset[Condition]]) -> None:
         else:
             arms = [(extend(guards, own), atom) for guards, value in found for own, atom in options(value)]
             entries.append((key, alternatives((both, atom) for both, atom in arms if both is not None)))
+    rests = [held.rest for _, held in ways if held.rest is not None]
     rest = next(
-        (held.rest for _, held in ways if held.rest is not None),
+        (rest for rest in sorted(rests, key=is_sifted)),
         Unknown(f"{SIFTED}\0{[key for key, _ in entries]!r:.200}") if sifted else None,
     )
     guards = either_way([guards for guards, _ in ways])[0]
     kept.clear()
     kept[Entries(tuple(entries), rest)] = guards
+
+
+def is_sifted(rest: Value) -> bool:
+    """Whether what stands for the other entries of a dict says only that some of those in sight may be missing."""
+    return type(rest) is Unknown and rest.symbol.startswith(SIFTED)
 
 
 MAX_JOINED = 16  # items of several sequences that are joined to one

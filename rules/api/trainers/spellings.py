@@ -100,7 +100,7 @@ def _level_without_apex(options: Options) -> Option | None:
 def _refused(level: Option, pinned: Versions | None) -> Spelling:
     return Spelling(
         level.place,
-        f"`amp_level` {_shown(level)} without `amp_backend=\"apex\"`",
+        f'`amp_level` {_shown(level)} without `amp_backend="apex"`',
         "Lightning 1.5 to 1.9 raise MisconfigurationException, whatever the precision, and 2.0 no longer has the argument.",
         "Leave it out: native mixed precision, the default, has no levels.",
         severity=Severity.ERROR if pinned is None or pinned.at_least("1.5") else None,
