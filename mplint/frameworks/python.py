@@ -21,6 +21,7 @@ from mplint.program.expressions import (
     entries_of,
     external_bases,
     field_names,
+    fields_held,
     item,
     items_of,
     longest,
@@ -689,7 +690,25 @@ def of_named_tuple(m: Machine, name: str, args: Args, place: Place) -> Value:
     made = new_list(m, Items(tuple(values.get(field, unknown) for field in names), unknown if args.opaque else None), place.position)
     for field, value in values.items():
         m.write(made.id, field, value)
+    m.write(made.id, "#fields", Items(tuple(Constant(name) for name in names)))
     return made
+
+
+def as_dict(m: Machine, atom: Atom, name: str, args: Args, place: Place) -> Value | None:
+    """`state._asdict()`: the fields of a named tuple as a dict."""
+    if name != "_asdict" or type(atom) is not Object:
+        return None
+    if type(atom.type) is Class:
+        given = fields_held(m, atom)
+        names = field_names(m, atom.type) if given is not None else []
+    else:
+        fields = m.read(atom.id, "#fields")
+        names = [str(field.value) for field in fields.items if type(field) is Constant] if type(fields) is Items else []
+        given = [m.read(atom.id, field) or Unknown(f"{field}{IDENTITY}{atom.id!r}"[:200]) for field in names]
+    return new_dict(m, Entries(tuple(zip(names, given, strict=False))), place.position) if names and given else None
+
+
+vocabulary.atom_methods.append(as_dict)
 
 
 @call("dataclasses.field", "attr.ib", "attrs.field")
@@ -966,6 +985,9 @@ def grow_each(m: Machine, receiver: Object, name: str, held: Alternatives, args:
 
 @method("list")
 def list_method(m: Machine, receiver: Object, name: str, args: Args, place: Place) -> Value:
+    named = as_dict(m, receiver, name, args, place)
+    if named is not None:
+        return named
     held = m.read(receiver.id, "#items")
     value = args.get(0)
     if name in GROWING and type(held) is Alternatives and all(type(a) is Items for a in atoms(held)):
