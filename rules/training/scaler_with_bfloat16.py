@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Hashable, Iterator, Sequence
 
 from mplint.findings import Applicability, Confidence, Finding, Fix, Replace, Severity, Span
 from mplint.frameworks.given import BFLOAT16, FLOAT16
 from mplint.frameworks.torch import steps
 from mplint.program.conditions import EMPTY, Condition, Path, allowed_values, extend, tells_arms_apart, unsettled
-from mplint.program.machine import Event
+from mplint.program.machine import Event, Switch
 from mplint.program.trace import Entry, Trace, possible, shown_symbol
 from mplint.program.values import BFLOAT, HALF, Autocast, Constant, Object, Place, State, Step, Tensor, Test, Unknown, Value, options
 from mplint.python.file import SourceFile
@@ -19,6 +19,8 @@ from mplint.python.syntax import argument, has_star
 from mplint.rule import Rule
 
 OF_WRAPPERS = {"get_scaled_loss", "get_unscaled_gradients", "inner_optimizer", "dynamic_scale", "loss_scale", "initial_scale"}
+CHOSEN = ("option", "setting")  # switches that a user sets
+POLICY = "mixed_bfloat16"
 WHY = "bfloat16 has the range of float32 (1e-38 to 3e38): nothing needs a scale, and each step checks all gradients for it"
 
 
@@ -26,8 +28,9 @@ class ScalerWithBfloat16(Rule):
     """A loss scaler in bfloat16 training
 
     ## What it does
-    Finds an enabled loss scaler in a program that computes in bfloat16: a GradScaler beside autocast, a LossScaleOptimizer under
-    the mixed_bfloat16 policy of Keras. Also a GradScaler that a flag named for bfloat16 switches on.
+    Finds an enabled loss scaler in a program that computes in bfloat16: a GradScaler beside autocast, a LossScaleOptimizer under the
+    mixed_bfloat16 policy of Keras, also where that is what an option offers beside float16. Also a GradScaler that a flag named for
+    bfloat16 switches on.
 
     ## Why is this bad?
     bfloat16 has the exponent range of float32, 1e-38 to 3e38: gradients don't underflow, and there is nothing to scale. The scaler checks
@@ -105,7 +108,7 @@ class ScalerWithBfloat16(Rule):
                 yield from self._scales_bfloat16(trace, entry, made)
                 yield from self._refused(trace, entry, made)
             for event in entry.of("loss scale optimizer made"):
-                yield from self._in_keras(trace, event)
+                yield from self._in_keras(trace, entry, event)
 
     def _made_for_bfloat16(self, trace: Trace, entry: Entry, event: Event) -> Iterator[Finding]:
         """A scaler that is on where an option says bfloat16."""
@@ -232,22 +235,41 @@ class ScalerWithBfloat16(Rule):
                         steps=(Step(event.place, f"a scaler is refused here where `{asked}` asks for bfloat16"),),
                     )
 
-    def _in_keras(self, trace: Trace, event: Event) -> Iterator[Finding]:
+    def _in_keras(self, trace: Trace, entry: Entry, event: Event) -> Iterator[Finding]:
         """A LossScaleOptimizer that is made where layers compute in bfloat16."""
-        policies = [a for _, a in possible(event.data["policy"], event.path)]  # type: ignore[arg-type]
-        names = {str(a.data[0]) for a in policies if type(a) is State and isinstance(a.data, tuple)}
-        if names != {"mixed_bfloat16"}:
+        ways = [(path, a) for path, a in possible(event.data["policy"], event.path) if type(a) is State and isinstance(a.data, tuple)]  # type: ignore[arg-type]
+        bfloat = [path for path, a in ways if a.data[0] == POLICY]  # type: ignore[index]
+        always = len(bfloat) == len(ways)
+        if not bfloat or not (always or is_offered(trace, event, bfloat[0])):
             return
+        verdict = self.verdict(trace, entry, bfloat[0], event.place)
         found = trace.node(event.place)
         yield self.at(
             trace,
             event.place,
-            "a LossScaleOptimizer under mixed_bfloat16 has nothing to do",
+            f"a LossScaleOptimizer under mixed_bfloat16 has nothing to do{'' if always else verdict.condition()}",
             severity=Severity.WARNING,
+            confidence=Confidence.HIGH if always else Confidence.MEDIUM,
             why="bfloat16 reaches down to 1.2e-38 like float32, so gradients don't underflow; the wrapper checks each of them for nothing",
-            help="use the optimizer itself",
-            fix=unwrapped(*found) if found is not None else None,
+            help="use the optimizer itself" if always else "wrap the optimizer for mixed_float16 only",
+            fix=unwrapped(*found) if found is not None and always else None,
         )
+
+
+def is_offered(trace: Trace, made: Event, path: Path) -> bool:
+    """Whether an option of the program offers a policy, and the optimizer is wrapped whatever other options say."""
+    asked = [(key[1], key[2]) for key, sense in path - made.path if key[0] == "in" and sense and not key[2].isdisjoint(BFLOAT16)]
+    offered = [symbol for symbol, named in asked if names_bfloat16(trace.switch(symbol), named)]
+    others = [key for key, _ in made.path if key[0] in ("true", "in") and trace.switch(key[1]) is not None]
+    return bool(offered) and not others
+
+
+def names_bfloat16(switch: Switch | None, named: frozenset[Hashable]) -> bool:
+    """Whether bfloat16 is among the choices of an option, or the program compares it with that: any policy may stand in another one."""
+    if switch is None or switch.kind not in CHOSEN:
+        return False
+    choices = frozenset(switch.choices)
+    return not (choices or named - {POLICY}).isdisjoint(BFLOAT16)
 
 
 def is_asked_about(trace: Trace, raised: Place, name: str) -> bool:
