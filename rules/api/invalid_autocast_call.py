@@ -70,12 +70,12 @@ class InvalidAutocastCall(Rule):
     """Wrong arguments of torch.autocast
 
     ## What it does
-    Finds calls of `torch.autocast` (and `torch.amp.autocast`) whose arguments are wrong: no device type, a `torch.device`, a bool or
-    the number of a device (`torch.cuda.current_device()`) as first argument, a positional `enabled` where `dtype` stands, a decorator without parentheses, a dtype given as a string, a dtype
-    that the device does not take, a device type for the old `torch.cuda.amp.autocast` or `torch.cuda.amp.GradScaler`, a flag or a
-    number where `torch.amp.GradScaler` expects the device, `torch.amp.custom_fwd` without a device type, keywords that the class does
-    not have (`torch.amp.GradScaler(device_type=…)`: it is `device` there), and a device or dtype fixed in the call although the
-    script has an option for it.
+    Finds calls of `torch.autocast` (and `torch.amp.autocast`) whose arguments are wrong: no device type, a `torch.device`, a bool or the
+    number of a device (`torch.cuda.current_device()`) as first argument, a positional `enabled` where `dtype` stands, a decorator without
+    parentheses, a dtype given as a string, a dtype that the device does not take, a device type for the old `torch.cuda.amp.autocast` or
+    `torch.cuda.amp.GradScaler`, a flag or a number where `torch.amp.GradScaler` expects the device, `torch.amp.custom_fwd` without a device
+    type, keywords that the class does not have (`torch.amp.GradScaler(device_type=…)`: it is `device` there), and a device or dtype fixed
+    in the call although the script has an option for it.
 
     ## Why is this bad?
     The first parameter of the old `torch.cuda.amp.autocast` was `enabled`, that of `torch.autocast` is `device_type`, a string.
@@ -353,7 +353,7 @@ def mistake(trace: Trace, event: Event) -> tuple[Mistake, Path] | None:
 
 
 def is_converted(trace: Trace, path: Path, atom: Atom) -> bool:
-    """Whether a setting that is a string by default stands there only where it is given as something else, or a number where it is asked."""
+    """Whether a setting that is a string by default stands there only where it is given as something else, or a number is asked."""
     if type(atom) is Unknown and is_number(atom):
         return any(sense and key[0] == "true" and str(key[1]).startswith(f"isinstance({atom.symbol}, ") for key, sense in path)
     switch = trace.switches.get(atom.symbol) if type(atom) is Unknown else None
