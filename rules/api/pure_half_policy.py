@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
+from mplint.configs.trainers.setup import get
 from mplint.findings import AddImport, Applicability, Change, Confidence, Finding, Fix, Replace, Severity
 from mplint.frameworks.keras.evidence import programs
 from mplint.frameworks.names import keras_path
+from mplint.frameworks.trainers.written import Configured, WrittenOptions, setups, verdict_of
 from mplint.program.conditions import Path, extend
 from mplint.program.machine import Event
 from mplint.program.trace import Entry, Trace, possible
-from mplint.program.values import HALF, NONE, DType, Place, State, Step
+from mplint.program.values import HALF, NONE, Chain, DType, Place, State, Step
+from mplint.program.verdict import Verdict
 from mplint.python.document import is_test_path
 from mplint.rule import Rule
 
@@ -20,6 +24,7 @@ if TYPE_CHECKING:
     from mplint.python.file import SourceFile
 
 PURE = ("float16", "half")
+ONLY_APEX = "0.9"  # until this release of Lightning `precision=16` is apex where torch is older than 1.6
 MIXED = ("mixed_float16", "mixed_bfloat16")
 WHY = "A float16 weight loses every update below 1/2048 of its value, and gradients under 6e-8 become 0: training stalls or diverges."
 STEPS = ("model fit", "gradients applied", "minimized", "tape gradients taken")
@@ -47,7 +52,7 @@ class PureHalfPolicy(Rule):
     ## What it does
     Finds training in pure float16: `set_floatx("float16")`, the Keras policy `"float16"`, `torch.set_default_dtype(torch.float16)`, and a
     module turned into float16 by `.half()` or `.to(torch.float16)` whose parameters an optimizer then updates without float32 master
-    weights.
+    weights. Also level O3 of apex, by `amp.initialize` or as `amp_level` of Lightning with apex.
 
     ## Why is this bad?
     A float16 weight keeps 11 significant bits: an update smaller than 1/2048 of the weight is rounded away, gradients under 6e-8 become 0
@@ -88,7 +93,7 @@ class PureHalfPolicy(Rule):
     severity = Severity.ERROR
     fix = Applicability.UNSAFE
     frameworks = ("keras", "torch")
-    tokens = ("float16", "half")
+    tokens = ("float16", "half", "O3")
     program = True
 
     def check_program(self, trace: Trace) -> Iterator[Finding]:
@@ -115,6 +120,37 @@ class PureHalfPolicy(Rule):
                     fix=None if torch else mixed(trace, event),
                 )
             yield from self._stepped(trace, entry)
+            for event in entry.of("apex in pure half"):
+                path = extend(event.path, event.data["guards"])  # type: ignore[arg-type]
+                if path is not None:
+                    yield self._of_apex(trace, event.place, "`apex.amp.initialize`", self.verdict(trace, entry, path, event.place))
+        yield from self._of_lightning(trace)
+
+    def _of_lightning(self, trace: Trace) -> Iterator[Finding]:
+        """Trainers of Lightning that hand level O3 to apex: where they are told to use it, or of releases that have nothing else."""
+        for found in setups(trace):
+            if not is_pure_level(trace, found):
+                continue
+            options = found.setup.options
+            early = get(options, "amp_backend") is None
+            verdict = verdict_of(trace, found, partial(is_pure_level, trace))
+            chosen = options.decided_at("amp_level") if isinstance(options, WrittenOptions) else None
+            steps = (Step(found.event.place, "the trainer gets it here"),) if chosen is not None else ()
+            what = f"`{found.setup.title}`{f' of Lightning before {ONLY_APEX}' if early else ''}"
+            yield self._of_apex(trace, chosen or found.event.place, what, verdict, sure=not early, steps=steps)
+
+    def _of_apex(self, trace: Trace, place: Place, what: str, verdict: Verdict, *, sure: bool = True, steps: Chain = ()) -> Finding:
+        """Level O3 of apex."""
+        return self.at(
+            trace,
+            place,
+            f"{what} trains in pure float16 at level O3 of apex{verdict.condition()}",
+            why=WHY,
+            help="keep the weights in float32 (level O1), or run the forward pass under `torch.autocast`, with a GradScaler",
+            severity=Severity.INFO if is_test_path(place.path) else None,
+            confidence=Confidence.HIGH if verdict.proven and sure else Confidence.MEDIUM,
+            steps=steps,
+        )
 
     def _stepped(self, trace: Trace, entry: Entry) -> Iterator[Finding]:
         """The places that put parameters in float16 which a plain step then updates."""
@@ -136,6 +172,17 @@ class PureHalfPolicy(Rule):
                 confidence=Confidence.HIGH if verdict.proven else Confidence.MEDIUM,
                 steps=(*chain[:-1], Step(event.place, "the optimizer updates the float16 weights here")),  # type: ignore[index]
             )
+
+
+def is_pure_level(trace: Trace, found: Configured) -> bool:
+    """Whether a trainer of Lightning gives level O3 to apex, for float16."""
+    options = found.setup.options
+    level, backend, precision = get(options, "amp_level"), get(options, "amp_backend"), get(options, "precision")
+    if found.setup.trainer != "lightning" or level is None or level.text != "O3" or precision is None or precision.text != "16":
+        return False
+    pinned = trace.targets(trace.path_of(found.file)).trainer("lightning")
+    early = backend is None and options.complete and pinned is not None and pinned.before(ONLY_APEX)
+    return early or (backend is not None and backend.text == "apex")
 
 
 def is_plain(entry: Entry, event: Event) -> bool:

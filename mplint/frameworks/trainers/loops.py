@@ -36,6 +36,7 @@ from mplint.program.machine import IDENTITY, Args, Machine, Switch
 from mplint.program.values import (
     ANY,
     BFLOAT,
+    FALSE,
     HALF,
     NONE,
     SINGLE,
@@ -351,12 +352,23 @@ def apex(m: Machine, name: str, args: Args, place: Place) -> Value:
         each = tuple(items_in_all(m, optimizers)) if optimizers is not None else ()
         scale = args.get(8, "loss_scale")
         m.emit("apex initialized", place, models=models, optimizers=each, level=level, enabled=enabled, scale=scale)
+    if level is not None and optimizers not in (None, NONE) and enabled != FALSE and "master_weights" not in args.named:
+        note_pure(m, level, place)
     given = [v for v in (models, optimizers) if v is not None]
     for value in given:
         for atom in atoms(value):
             for inner in items_in(m, atom):
                 manage(m, trainer, inner)
     return given[0] if len(given) == 1 else Items(tuple(given))
+
+
+def note_pure(m: Machine, level: Value, place: Place) -> None:
+    """Note a level of apex that has no float32 weights, O3: one that stands there, or the default of an option."""
+    for guards, atom in options(level):
+        switch = m.switches.get(atom.symbol) if type(atom) is Unknown else None
+        chosen: Path = frozenset({(("in", atom.symbol, frozenset({"O3"})), True)}) if type(atom) is Unknown else frozenset()
+        if (switch.default if switch is not None else atom) == Constant("O3"):
+            m.emit("apex in pure half", place, guards=guards | chosen)
 
 
 def items_in_all(m: Machine, value: Value) -> list[Value]:
