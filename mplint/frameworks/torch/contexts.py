@@ -30,7 +30,7 @@ from mplint.frameworks.trainers.managed import COMPUTES
 from mplint.frameworks.trainers.queries import with_level
 from mplint.program.calls import instantiate
 from mplint.program.conditions import EMPTY, Path, extend
-from mplint.program.entries import OWN_STEPS, call_open, definitions, run, words_in, words_of
+from mplint.program.entries import OWN_STEPS, call_open, definitions, is_cut, run, words_in, words_of
 from mplint.program.expressions import bind, class_member, external_bases, home_of_instance
 from mplint.program.lower import IR
 from mplint.program.machine import IDENTITY, STATE, Args, Event, Machine
@@ -175,12 +175,16 @@ def entered_by(found: Trace, event: Event, title: str, path: Path, letter: str) 
 
 
 def prepared_shapes(entry: Entry, trainer: object, packages: Packages) -> list[Shape] | None:
-    """The models that a trainer is given to prepare, which alone compute in its precision; None where any may be among them."""
+    """The models that a trainer is given to prepare, which alone compute in its precision; None where any may be among them.
+
+    accelerate has their `forward` alone compute in it: a model of which the program runs other methods only never does.
+    """
     events = [event for event in entry.of("models prepared") if event.data["trainer"] == trainer]
     given = [atom for event in events for value in event.data["prepared"] for atom in atoms(value)]  # type: ignore[attr-defined]
     models = [atom for atom in given if not is_no_model(atom)]
     own = [atom for atom in models if not packages.give(atom)]
-    homes = {atom.type.path for atom in own if type(atom) is Object and type(atom.type) is Class}
+    past = {event.data["model"] for event in entry.of("run past forward")} if not is_cut(entry) else ()
+    homes = {atom.type.path for atom in own if atom not in past and type(atom) is Object and type(atom.type) is Class}
     if not models or any(type(atom) is not Object or type(atom.type) is not Class for atom in own):
         return None
     return [Shape(0, frozenset(), True, home) for home in sorted(homes)]

@@ -450,6 +450,9 @@ def call_sequential(m: Machine, receiver: Object, name: str, args: Args, place: 
 @vocabulary.invoke("instance")
 def call_instance(m: Machine, receiver: Object, name: str, args: Args, place: Place) -> Value:
     """An instance of a project's class with bases of other packages: its `forward`, as a trainer gives it that has prepared it."""
+    if manager_of(m, receiver) is not None and m.store.get((receiver.id, "called"), "#prepared") is None:
+        m.write((receiver.id, "called"), "#prepared", NONE)
+        m.emit("prepared model called", place, model=receiver)
     return given_back(m, receiver, forward_of_instance(m, receiver, as_taken(m, receiver, args), place))
 
 

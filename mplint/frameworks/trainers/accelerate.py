@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mplint.frameworks.trainers.managed import (
+    code_of,
     dtypes_of_precision,
     new_trainer,
     prepare,
@@ -13,6 +14,7 @@ from mplint.frameworks.trainers.managed import (
 )
 from mplint.frameworks.trainers.settings import note
 from mplint.frameworks.vocabulary import Vocabulary
+from mplint.program.expressions import ancestors
 from mplint.program.machine import IDENTITY, Args, Machine, Switch, derived
 from mplint.program.store import join
 from mplint.program.values import (
@@ -21,6 +23,8 @@ from mplint.program.values import (
     NONE,
     TRUE,
     Atom,
+    Class,
+    Code,
     Constant,
     Context,
     DType,
@@ -89,6 +93,34 @@ def methods(m: Machine, atom: Atom, name: str, args: Args, place: Place) -> Valu
 
 
 vocabulary.atom_methods.append(methods)
+
+
+def run_past_forward(m: Machine) -> None:
+    """Note the models of which a program runs other methods than `forward` only, which alone computes in the precision of an Accelerator.
+
+    A method that calls the model itself calls what has been prepared.
+    """
+    events = list(m.events)
+    called = {e.data.get("model", e.data.get("module")) for e in events if e.kind in ("prepared model called", "module handed on")}
+    for event in events:
+        if event.kind == "models prepared" and is_accelerator(event.data["trainer"]):  # type: ignore[arg-type]
+            for model in (a for value in event.data["prepared"] for a in atoms(value)):  # type: ignore[attr-defined]
+                ran = own_methods(m, model) & m.called if model not in called else frozenset()
+                if ran and not any("forward" in code.words for code in ran):
+                    m.frames = m.frames or [m.module_frame(event.place.path)]
+                    m.emit("run past forward", event.place, model=model)
+
+
+def own_methods(m: Machine, model: Atom) -> frozenset[Code]:
+    """The methods of an instance of a project's class, but for the one that makes it and the one that is called by calling it."""
+    if type(model) is not Object or type(model.type) is not Class:
+        return frozenset()
+    line = [cls for cls in ancestors(m, model.type) if type(cls) is Class]
+    held = [code_of(value) for cls in line for name, value in m.store.slots.of(cls.id) if name not in ("__init__", "forward")]
+    return frozenset(code for code in held if code is not None)
+
+
+vocabulary.finished.append(run_past_forward)
 
 
 def read(m: Machine, atom: Atom, name: str, place: Place) -> Value | None:
