@@ -35,6 +35,7 @@ from mplint.python.document import Document, InputError
 from mplint.python.file import SourceFile
 from mplint.python.load import load
 from mplint.python.parse import parse
+from mplint.python.roots import begins_project
 from mplint.rule import Rule
 from mplint.targets import Targets
 from mplint.versions import Versions
@@ -476,7 +477,7 @@ def project_root(paths: Iterable[str]) -> str:
     common = os.path.dirname(min(paths, key=len))
     folder = common
     for _ in range(8):
-        if any(os.path.exists(os.path.join(folder or ".", name)) for name in PROJECT_FILES):
+        if begins_project(folder, PROJECT_FILES):
             return folder
         if not folder or folder == "/" or folder.endswith(".."):
             break

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from mplint.program.project import Project
+from mplint.python.roots import MAX_READ, builds_distribution
 
 # folders of what is run, shown or tried out beside a library
 APART = frozenset(
@@ -17,10 +18,10 @@ APART = frozenset(
         "test", "tests", "testing", "tools", "tutorial", "tutorials",
     }
 )  # fmt: skip
-PACKAGING = {
-    "setup.py": re.compile(r"\bsetup\s*\("),
-    "setup.cfg": re.compile(r"^\[(?:options|metadata)\]", re.M),
-    "pyproject.toml": re.compile(r"^\[(?:project|tool\.poetry|tool\.flit\.metadata)\](?:(?!^\[).)*?^name\s*=", re.M | re.S),
+PACKAGING: Mapping[str, Callable[[str], object]] = {
+    "setup.py": builds_distribution,
+    "setup.cfg": re.compile(r"^\[(?:options|metadata)\]", re.M).search,
+    "pyproject.toml": re.compile(r"^\[(?:project|tool\.poetry|tool\.flit\.metadata)\](?:(?!^\[).)*?^name\s*=", re.M | re.S).search,
 }
 SOURCES = (".", "src", "lib", "python")  # folders of a distribution's packages
 REGISTERED = frozenset(["register_keras_serializable", "register_serializable", "keras_serializable"])
@@ -72,7 +73,7 @@ class Libraries:
             self.project.looked_up.add(place)
             try:
                 with open(place, encoding="utf-8", errors="replace") as file:
-                    if tells.search(file.read(200_000)):
+                    if tells(file.read(MAX_READ)):
                         return True
             except OSError:
                 continue

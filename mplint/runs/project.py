@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from mplint.python.roots import begins_project
+
 MARKS = (".git", "pyproject.toml", "setup.py", "setup.cfg")
 FOREIGN = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -13,7 +15,7 @@ NEVER = (os.path.join(os.path.dirname(os.path.abspath(os.__file__)), ""), os.pat
 def project_of(script: str) -> str:
     """The folder of the project that a script belongs to: the nearest above it with the marks of one, else the script's own."""
     own = folder = os.path.dirname(os.path.abspath(script))
-    while not any(os.path.exists(os.path.join(folder, mark)) for mark in MARKS):
+    while not begins_project(folder, MARKS):
         folder, below = os.path.dirname(folder), folder
         if folder == below:
             return own

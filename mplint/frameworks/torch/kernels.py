@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from mplint.program.project import Project
+from mplint.python.roots import begins_project
 
 SOURCES = (".cpp", ".cu", ".cuh", ".h", ".hpp", ".cc")
 MOST_FILES = 2_000
@@ -60,7 +61,7 @@ def root_around(path: str) -> str:
     """The folder of the repository, or of what builds a distribution, around a file; else the file's own."""
     folder = own = os.path.dirname(path)
     for _ in range(8):
-        if any(os.path.exists(os.path.join(folder or ".", name)) for name in ROOTS):
+        if begins_project(folder, ROOTS):
             return folder
         if folder in ("", ".", "/") or folder.endswith(".."):
             break
