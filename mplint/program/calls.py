@@ -343,6 +343,8 @@ def call_function(m: Machine, function: Function, args: Args, position: int) -> 
     code = function.code
     if len(m.calls) >= MAX_DEPTH or m.running.get(code, 0) >= MAX_SAME:
         return out_of_reach(m, function, args, position)
+    if lacks_argument(function, args):
+        return out_of_reach(m, function, args, position)
     m.called.add(code)
     if code.flags & GENERATOR:
         return generator(m, function, args, position)
@@ -350,6 +352,24 @@ def call_function(m: Machine, function: Function, args: Args, position: int) -> 
         found = m.within(m.left // 3, lambda: run_function(m, function, args, position))
         return found if found is not None else out_of_reach(m, function, args, position)
     return run_function(m, function, args, position)
+
+
+def lacks_argument(function: Function, args: Args) -> bool:
+    """Whether a call that a program writes leaves out what a function must be given: it raises, and the rest may be in wrong places."""
+    code = function.code
+    if args.opaque or args.rest is not None or len(args.places) != len(args.positional) or code.decorators or code.name.startswith("__"):
+        return False
+    left = len(args.positional) + (function.bound is not None)
+    if not args.positional:  # who gives nothing may not be the program
+        return False
+    for name, kind, default, _ in code.parameters:
+        if kind == "positional":
+            left -= 1
+            if left < 0 and default is None and name not in args.named:
+                return True
+        elif kind in ("*", "**"):
+            left = 0
+    return False
 
 
 def out_of_reach(m: Machine, function: Function, args: Args, position: int) -> Value:
