@@ -567,9 +567,16 @@ def switched_off(trace: Trace, event: Event, tensor: Tensor) -> bool:
     region = event.data["autocast"]
     if not isinstance(region, Autocast) or region.dtype is not None or region.device == "" or not tensor.half:
         return False
-    made = region.identity[0] if isinstance(region.identity, tuple) else None  # on or off: conditions that were lost must not make it both
+    made = begun_at(region.identity)  # on or off: conditions that were lost must not make it both
     alike = made == tensor.half[0].place or (isinstance(made, Place) and have_one_switch(trace, made, tensor.half[0].place))
     return not alike and HALF in tensor.forward and SURE in tensor.tags
+
+
+def begun_at(identity: object) -> object:
+    """Where a region was made, or the trainer whose region it is."""
+    while isinstance(identity, tuple) and not isinstance(identity, Place) and identity:
+        identity = identity[1] if identity[0] == "trainer" and len(identity) > 1 else identity[0]
+    return identity
 
 
 def have_one_switch(trace: Trace, one: Place, other: Place) -> bool:
