@@ -493,6 +493,9 @@ def bool_(m: Machine, name: str, args: Args, place: Place) -> Value:
     return value
 
 
+FEW = "few in number"  # of whole numbers that stay small, as those along the sides of an image do: a tag, and what such an int is called
+
+
 @call(
     "builtins.int",
     "builtins.float",
@@ -530,6 +533,8 @@ def numbers(m: Machine, name: str, args: Args, place: Place) -> Value:
             return total
         if any(type(a) is Tensor for a in atoms(first)):
             return first
+    if short == "int" and values and type(values[0]) is Tensor and FEW in values[0].tags:
+        return Unknown(f"{FEW}{IDENTITY}{place.path}:{place.position}{m.round()}")
     if short in ("abs", "round", "float") and values and type(values[0]) is Tensor:
         return values[0] if short == "abs" else Unknown(f"{short}(tensor){IDENTITY}{place.path}:{place.position}{m.round()}")
     symbols = [a.symbol for v in values for a in atoms(v) if type(a) is Unknown]

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from mplint.frameworks.derived import OpMeaning, torch_function, torch_method
 from mplint.frameworks.epsilons import DIVISIONS, ENDS, GUARDED, INFINITE, NEARLY_ONE, is_lost, lost
 from mplint.frameworks.packages import note
+from mplint.frameworks.python import FEW
 from mplint.frameworks.torch.devices import decided_by_the_machine
 from mplint.frameworks.torch.promotion import (
     FLOATS,
@@ -83,6 +84,8 @@ FROZEN = "frozen"  # of a parameter that is made without `requires_grad`
 INTEGERS = "integers"  # tag: positions that were cast to half
 POSITIONS = "positions"  # tag: whole numbers from 0 to a length that nobody knows
 BUFFER = "buffer"  # tag: a buffer of a module, which is cast with it
+FEWER = re.compile(rf"\(?{FEW}(?: [+-] \d+\))?")  # such a number, or one beside it
+HIGHEST = frozenset({"max", "amax", "stack", "cat", "concat", "add", "radd"})  # of which the results hold no much higher ones
 COUNTED = "counted"  # tag: made of whole numbers one after the other
 ENDING = "ends before "  # beginning of a tag: the length that such numbers end before
 NORMALIZED = "normalized"  # tag: such numbers, divided by the last of them as a rule, or between two bounds
@@ -212,6 +215,7 @@ MOVED_TAGS = frozenset(  # by views and casts
         INTEGERS,
         POSITIONS,
         COUNTED,
+        FEW,
         NORMALIZED,
         PRODUCT,
         LOGARITHM,
@@ -680,6 +684,8 @@ class Operation:
             return False
         if all((number_of(a) or 0) <= EXACT for a in given if type(a) is Constant) and all(type(a) is Constant for a in given):
             return False
+        if any(type(a) is Unknown and FEWER.fullmatch(a.symbol.partition(IDENTITY)[0]) for a in given):
+            return False
         shown = [OF_SEQUENCE.sub("", a.symbol.partition(IDENTITY)[0].lower()) for a in given if type(a) is Unknown]
         return not any(CHANNELS.search(text) or ALONG_MAP.search(text) for text in shown)
 
@@ -851,6 +857,8 @@ class Operation:
         for tensor in self.tensors:
             if COUNTED in tensor.tags and short in SCALED:
                 found.add(COUNTED)
+            if FEW in tensor.tags and short in HIGHEST:
+                found.add(FEW)
             if RATES in tensor.tags and (keeps or short in ANGLED):
                 found |= tensor.tags & OF_RATES
         if TURNING in found and any(POSITIONS in t.tags for t in self.tensors):
@@ -1697,6 +1705,20 @@ def cast(m: Machine, tensor: Tensor, letters: Letters, chain: tuple[Step, ...], 
 
 
 vocabulary.atom_methods.append(tensor_method)
+
+
+@vocabulary.call("torch.cartesian_prod")
+def places_of_grid(m: Machine, name: str, args: Args, place: Place) -> Value:
+    """The places of a grid by its sides, each of which is counted: few in number, however many places there are."""
+    sides = [a for value in args.positional for a in atoms(value)]
+    counted = [a for a in sides if type(a) is Tensor and COUNTED in a.tags]
+    if len(args.positional) < 2 or len(counted) < len(sides) or args.opaque:
+        return Unknown(f"cartesian_prod(){IDENTITY}{place.path}:{place.position}{m.round()}")
+    return Tensor(
+        frozenset().union(*(a.dtypes for a in counted)),
+        tags=frozenset({COUNTED, FEW}),
+        made=Step(place, "`cartesian_prod` creates it here"),
+    )
 
 
 def tensor_attribute(m: Machine, atom: Atom, name: str, place: Place) -> Value | None:
