@@ -348,13 +348,20 @@ def layer_result(m: Machine, receiver: Object, meaning: OpMeaning, weights: Atom
         if meaning.plain == "same":
             meaning = replace(meaning, plain="promote")
     result = operate(m, short, meaning, values, place, places=args.places, made=receiver.made)
-    if cast_to is None and meaning.kind == "lower" and type(result) is Tensor and result.dtypes == {HALF} and not result.forward:
-        result = result.but(dtypes=frozenset({ANY}), half=())  # float32 weights take no half input: somebody casts them
+    if cast_to is None and meaning.kind == "lower":
+        result = m.each(result, cast_by_somebody)
     if short.startswith(SIZED) and type(result) is Tensor and UNTRAINED in result.tags and not gradients_off(m):
         own = result.forward if result.dtypes & HALVES or not result.dtypes <= {SINGLE} else frozenset[str]()
         result = result.but(tags=result.tags - {UNTRAINED}, forward=own)  # its weights are trained, whatever its input is
     if short in ("LSTM", "GRU", "RNN"):
         return Items((result, result)) if type(result) is not Items else Items((result.items[0], Items(result.items[1:])))
+    return result
+
+
+def cast_by_somebody(result: Atom) -> Value:
+    """What a layer gives for an input that is cast to half outside of regions: float32 weights take none, so somebody casts them."""
+    if type(result) is Tensor and result.dtypes == {HALF} and not result.forward:
+        return result.but(dtypes=frozenset({ANY}), half=())
     return result
 
 
