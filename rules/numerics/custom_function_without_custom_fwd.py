@@ -11,7 +11,7 @@ from mplint.frameworks.torch import half
 from mplint.program.conditions import Path
 from mplint.program.machine import Event
 from mplint.program.trace import Trace, possible
-from mplint.program.values import Autocast, Class, Place, Step
+from mplint.program.values import BFLOAT, HALF, Autocast, Class, Place, Step
 from mplint.program.verdict import Verdict
 from mplint.python.syntax import FUNCTIONS
 from mplint.rule import Rule
@@ -25,12 +25,14 @@ class CustomFunctionWithoutCustomFwd(Rule):
     applied under autocast, and have neither `custom_fwd` and `custom_bwd` nor casts of their own. Where nothing of the project applies one
     under autocast, but a distribution whose code or tests use autocast offers it, it is read as a caller runs it. So is one that gives a
     compiled kernel what it gets beside a float32 tensor that it makes, where a function beside it that does the same is decorated; and one
-    that gives half tensors to a kernel whose C++ and CUDA sources, where the repository holds them, have no version for half.
+    that gives half tensors to a kernel whose C++ and CUDA sources, where the repository holds them, have no version for half. And one whose
+    `forward` is decorated with `autocast()` itself, where the program runs it without autocast too, or in another dtype.
 
     ## Why is this bad?
     Autocast is in force in `forward`, so the product is half precision and so is the gradient that comes back; in `backward` it is not,
     and the saved inputs are still float32: "RuntimeError: expected mat1 and mat2 to have the same dtype". `custom_bwd` runs
-    `backward` under the same autocast state as `forward`.
+    `backward` under the same autocast state as `forward`. A region of its own, `@autocast()`, does not follow the caller: with mixed
+    precision off the function still computes in float16, and nothing scales its gradients.
 
     ## Example
     ```python
@@ -122,7 +124,32 @@ class CustomFunctionWithoutCustomFwd(Rule):
                 steps=(*region.chain, *mistake.steps),
                 fix=decorators(trace, forward, region.device) if mistake.fixable and region.device else None,
             )
+        yield from self.of_own_regions(trace, told)
         yield from self.of_callers(trace, told)
+
+    def of_own_regions(self, trace: Trace, told: set[Place]) -> Iterator[Finding]:
+        """Functions that enter a region of their own, also where their callers run without one or in another dtype."""
+        for item in half.found(trace, "custom function applied", is_trained):
+            event = item.event
+            own, function, forward = event.data["region"], event.data["function"], event.data["forward"]
+            if not isinstance(own, Autocast) or own.dtype is None or not isinstance(function, Class) or not isinstance(forward, Place):
+                continue
+            other = unlike(trace, event, own.dtype) if forward not in told else None
+            if other is None:
+                continue
+            told.add(forward)
+            where, without = other
+            dtype = DTYPES.get(own.dtype, "half precision")
+            yield self.at(
+                trace,
+                own.chain[0].place,
+                f"`{function.name}` computes in {dtype} also where {'autocast is off' if without else 'autocast runs in another dtype'}",
+                why="The decorator enters a region whatever the caller has chosen: what this one computes in float32 is rounded "
+                "to half here, and so are the gradients, which nothing scales then.",
+                help=DECORATE + " in its place: they follow the caller",
+                confidence=Confidence.MEDIUM,
+                steps=(Step(where, "the caller chooses the precision here"), Step(event.place, "it is applied here")),
+            )
 
     def of_callers(self, trace: Trace, told: set[Place]) -> Iterator[Finding]:
         """Functions that nothing of the project runs under autocast, and that their callers may."""
@@ -237,6 +264,32 @@ def region_of(event: Event) -> tuple[Path, Autocast | None]:
         if isinstance(atom, Autocast) and atom.dtype is not None:
             return path, atom
     return event.path, None
+
+
+DTYPES = {HALF: "float16", BFLOAT: "bfloat16"}
+
+
+def unlike(trace: Trace, event: Event, own: str) -> tuple[Place, bool] | None:
+    """Where the caller of a function chooses another precision than the function's own region has, and whether that is none.
+
+    A caller that enters no region at all may be run in one by a trainer, which nobody sees: only one that has the choice tells.
+    """
+    states = [atom for _, atom in possible(event.data["autocast"], event.path) if isinstance(atom, Autocast)]  # type: ignore[arg-type]
+    regions = [state for state in states if state.dtype is not None and state.chain and not state.by]
+    for region in regions:
+        place = region.chain[0].place
+        if region.dtype != own:
+            return place, False
+        if len(states) > len(regions) or is_left_off(trace, place):
+            return place, True
+    return None
+
+
+def is_left_off(trace: Trace, place: Place) -> bool:
+    """Whether a region is also entered switched off: its program offers to run without it."""
+    entered = (event for _, event in trace.of("autocast entered") if event.place == place)
+    states = (atom for event in entered for _, atom in possible(event.data["autocast"], event.path))  # type: ignore[arg-type]
+    return any(isinstance(atom, Autocast) and atom.dtype is None for atom in states)
 
 
 def decorators(trace: Trace, forward: Place, device: str) -> Fix | None:

@@ -25,6 +25,7 @@ from mplint.program.values import (
     NONE,
     SINGLE,
     Atom,
+    Autocast,
     Class,
     Code,
     External,
@@ -81,6 +82,15 @@ def code_of(callee: Value) -> Code | None:
     while type(callee) is Wrapped:
         callee = callee.callee
     return callee.code if type(callee) is Function else None
+
+
+def region_around(callee: Value) -> Autocast | None:
+    """The region that a function's own decorator enters, `@autocast()`."""
+    while type(callee) is Wrapped:
+        if type(callee.context) is Autocast:
+            return callee.context
+        callee = callee.callee
+    return None
 
 
 def product_in(code: Code | None) -> Place | None:
@@ -145,6 +155,7 @@ def applied(m: Machine, cls: Class, args: Args, place: Place) -> Value | None:
         product=product_in(code_of(backward[0])) if backward is not None else None,
         again=run_again(forward, code_of(backward[0])) if backward is not None else None,
         decorated=has_custom_fwd(callee),
+        region=region_around(callee),
         autocast=m.state("autocast"),
         trained=not gradients_off(m),
     )
