@@ -638,9 +638,16 @@ def call_again(m: Machine, value: Value, position: int) -> Value:
 
 
 def call_returned(m: Machine, made: Value, position: int) -> None:
-    """Call the functions that a maker of functions (a decorator, as a rule) gives, where they enter regions and nobody has called them."""
+    """Call the functions that a maker of functions (a decorator, as a rule) gives, where they enter regions and nobody has called them.
+
+    So are those that it hands to an object, which it gives: `return Runner(model, step)`.
+    """
     for _ in range(RETURNED):
-        inner = next((a for a in atoms(made) if type(a) is Function and "autocast" in a.code.words and a.code not in m.called), None)
+        given = [a for a in atoms(made) if type(a) is Function]
+        held = [
+            a for o in atoms(made) if type(o) is Object for _, value in m.store.slots.of(o.id) for a in atoms(value) if type(a) is Function
+        ]
+        inner = next((a for a in (*given, *held) if "autocast" in a.code.words and a.code not in m.called), None)
         if inner is None:
             return
         made = call_open(m, inner, position)
