@@ -179,10 +179,10 @@ class ScalerWithoutAutocast(Rule):
     def _in_entries(self, trace: Trace) -> Iterator[Finding]:
         """Those of which the forward passes are seen."""
         for entry in trace.entries:
-            if entry.hollow or entry.of(*ELSEWHERE) or any(HALF in e.data["dtypes"] for e in entry.of("module cast")):  # type: ignore[operator]
+            if entry.hollow:
                 continue
             for made in entry.of("scaler made"):
-                if not never_on(made.data["enabled"]) and not is_test_path(made.place.path):
+                if not never_on(made.data["enabled"]) and not is_test_path(made.place.path) and not is_half_elsewhere(entry, made):
                     step = replaced(trace, entry, made)
                     yield from self._of(trace, entry, made) if step is None else [self._of_heir(trace, entry, made, step)]
 
@@ -253,6 +253,15 @@ class ScalerWithoutAutocast(Rule):
             confidence=Confidence.HIGH if certain and entry.script else Confidence.MEDIUM,
             steps=(Step(plain.region, f"autocast {is_off} switched off here"), *scaled),
         )
+
+
+def is_half_elsewhere(entry: Entry, made: Event) -> bool:
+    """Whether something else brings half precision where a scaler is on: not where another setting than the scaler's asks for it."""
+    if any(HALF in e.data["dtypes"] for e in entry.of("module cast")):  # type: ignore[operator]
+        return True
+    own = made.path.union(*ways_on(made.data["enabled"], made.path))
+    asked = {literal for event in entry.of("half parameters") for literal in event.path - own if is_of_precision(literal[0])}
+    return any(event.kind != "half parameters" or event.path.isdisjoint(asked) for event in entry.of(*ELSEWHERE))
 
 
 def attribute_at(trace: Trace, place: Place) -> str:
