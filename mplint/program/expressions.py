@@ -54,6 +54,7 @@ from mplint.program.values import (
     is_sifted,
     one_sequence,
     only_under,
+    options,
 )
 from mplint.python.folding import OPERATORS, NotConstant, fold, fold_unary
 
@@ -1438,6 +1439,12 @@ def e_dict(m: Machine, ir: IR) -> Value:
             entries = entries.put(name.value, held)
         elif type(name) in (External, Class, DType):
             entries = entries.put(name, held)
+        elif len(keys := [atom for _, atom in options(name)]) > 1 and all(type(atom) is Constant for atom in keys):
+            for one in dict.fromkeys(keys):  # a setting chooses the key: where it chooses another, there is none of this
+                before = entries.get(one.value)  # type: ignore[union-attr]
+                other = NONE if before is None else before
+                ways = [(guards, held if atom == one else other) for guards, atom in options(name)]
+                entries = entries.put(one.value, join(ways))  # type: ignore[union-attr]
         else:
             entries = Entries(entries.entries, held)
     return new_dict(m, entries, ir[1])

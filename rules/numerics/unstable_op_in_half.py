@@ -11,7 +11,7 @@ from mplint.findings import Applicability, Confidence, Finding, Fix, MoveStateme
 from mplint.frameworks.keras.tensors import PROBABILITIES
 from mplint.frameworks.torch import half
 from mplint.frameworks.torch.promotion import MODEL_IN_HALF
-from mplint.frameworks.torch.tensors import LATE, LATE_ROUNDED, SURE, places_tagged
+from mplint.frameworks.torch.tensors import LATE, LATE_ROUNDED, MODEL_OUTPUT, SURE, places_tagged
 from mplint.program.conditions import extend
 from mplint.program.lower import place_of
 from mplint.program.machine import Event
@@ -240,7 +240,7 @@ class UnstableOpInHalf(Rule):
             dtype = "bfloat16" if tensor.dtypes == {BFLOAT} else "float16"
             home = tensor.half[0].place.path
             beside = [place for place in event.calls if place.path == home != event.place.path]
-            place = beside[-1] if beside else event.place
+            place = beside[-1] if beside and MODEL_OUTPUT in tensor.tags else event.place  # what a model computes itself stands in it
             if place in told:
                 continue
             told.add(place)
@@ -251,7 +251,10 @@ class UnstableOpInHalf(Rule):
                 why=f"{OFF[dtype]} in their differences, and in the ratios that training makes of these, nothing else may be left.",
                 help="take the log-probabilities of `.float()` outputs",
                 confidence=Confidence.MEDIUM,
-                steps=(*item.chain(tensor), *((Step(event.place, "the log-probabilities are taken here"),) if beside else ())),
+                steps=(
+                    *item.chain(tensor),
+                    *((Step(event.place, "the log-probabilities are taken here"),) if place != event.place else ()),
+                ),
             )
 
     def refused(self, trace: Trace) -> Iterator[Finding]:

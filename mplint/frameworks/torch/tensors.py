@@ -1001,7 +1001,8 @@ class Operation:
                     m.emit("unstable in half", self.place, **self.in_half(first))
             elif short in REDUCTIONS:
                 m.emit("reduced in half", self.place, **self.in_half(first))
-        of_model = first.dtypes in ({HALF}, {BFLOAT}) and MODEL_OUTPUT in first.tags
+        by_engine = bool(first.half) and first.half[0].by is By.ENGINE
+        of_model = first.dtypes in ({HALF}, {BFLOAT}) and (MODEL_OUTPUT in first.tags or by_engine)
         if kind != "float32" and short in LOG_PROBABILITIES and of_model and outside_of_regions(m):
             m.emit("log-probabilities in half", self.place, **self.in_half(first))
         if short in COUNTING:

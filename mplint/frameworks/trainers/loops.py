@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from mplint.configs.trainers.duties import Kind, kind_of, kinds
@@ -280,16 +280,19 @@ def initialize(m: Machine, name: str, args: Args, place: Place) -> Value:
 
 def compute_as_chosen(m: Machine, model: Value, chosen: Sequence[tuple[Path, str]], place: Place) -> None:
     """Have a model compute in the half dtype that an engine casts it to; the engine keeps float32 masters of its weights."""
-    base = m.path
-    for literals, letter in chosen:
-        there = extend(base, literals)
-        if there is None or letter not in (HALF, BFLOAT):
-            continue
-        m.path = there
+
+    def cast(letter: str) -> tuple[bool, Value]:
         step = Step(place, f"the model computes in {named(letter)}: the engine casts it", By.ENGINE)
         for atom in atoms(model):
             compute_in(m, atom, DType(letter), (step,))
-        m.path = base
+        return True, NONE
+
+    arms: list[tuple[Path, Callable[[], tuple[bool, Value]]]]
+    arms = [(literals, partial(cast, letter)) for literals, letter in chosen if letter in (HALF, BFLOAT)]
+    if arms and all(literals for literals, _ in arms):
+        arms.append((frozenset(), lambda: (True, NONE)))  # as it is
+    if arms:
+        m.fork(arms)
 
 
 ENGINE_SECTIONS = (("fp16", HALF), ("bf16", BFLOAT), ("bfloat16", BFLOAT))
@@ -303,10 +306,11 @@ def in_config(m: Machine, config: Value | None, place: Place) -> list[tuple[Path
     found: list[tuple[Path, str]] = []
     for section, letter in ENGINE_SECTIONS:
         held = entries.get(section)
-        inner = entries_of(m, held) if held is not None else None
-        enabled = inner.get("enabled") if inner is not None else None
-        if enabled is not None:
-            found += [(literals, letter) for literals, on in truths(m, enabled) if on]
+        for guards, atom in options(held) if held is not None else ():
+            inner = entries_of(m, atom)
+            enabled = inner.get("enabled") if inner is not None else None
+            ways = [literals for literals, on in truths(m, enabled) if on] if enabled is not None else []
+            found += [(both, letter) for literals in ways if (both := extend(guards, literals)) is not None]
     return found or [(frozenset(), SINGLE)]
 
 
