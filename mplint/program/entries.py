@@ -680,6 +680,7 @@ def class_(m: Machine, path: str, statement: IR, relevant: Callable[[frozenset[s
     if type(made) is Object:
         forget_counts(m, made)
         run_setters(m, path, cls, made, [s for s in statement[6] if s[0] == "define" and s not in pending], pending)
+        run_setters_of_bases(m, cls, made, {s[2][2] for s in statement[6] if s[0] == "define"}, pending)
         others = [s for s in statement[6] if s[0] == "define" and not s[2][2].startswith("__") and s not in pending]
         pending += [s for s in others if Code(path, s[2]) not in m.called and m.library.computes(m, made, s[2][8])]
     for method in sorted(pending, key=lambda s: (not is_factory(s[2]), is_used_by(s, statement[6]))):
@@ -811,6 +812,43 @@ def run_setters(m: Machine, path: str, cls: Class, made: Object, others: Sequenc
         run_one = partial(run_setter, m, atom, statement[1])
         m.fork([(frozenset({(key, True)}), run_one), (frozenset({(key, False)}), lambda: (True, NONE))])
         m.path = frozenset()
+
+
+def run_setters_of_bases(m: Machine, cls: Class, made: Object, own: set[str], pending: Sequence[IR]) -> None:
+    """Inherited methods that set what an instance has at None and the pending methods of its class call: they must have run before."""
+    read = called_of_self([s[2][4] for s in pending])
+    for base in [base for base in ancestors(m, cls)[1:] if type(base) is Class] if read else ():
+        ir = m.project.ir(base.path)
+        body = next((s[6] for s in definitions(ir[1]) if s[0] == "class" and s[2] == base.name), ()) if ir is not None else ()
+        for statement in body:
+            if statement[0] != "define" or statement[2][2] in own or statement[2][2].startswith("__"):
+                continue
+            if read & {name for name in set_of_self(statement[2][4]) if m.read(made.id, name) == NONE}:
+                held = m.read(base.id, statement[2][2])
+                atom = next(iter(atoms(bind(m, held, made, cls, base, statement[1]))), None) if held is not None else None
+                if type(atom) in (Function, Wrapped):
+                    m.within(OWN_STEPS // 8, partial(call_open, m, atom, statement[1]))  # type: ignore[arg-type]
+                    m.path = frozenset()
+
+
+def called_of_self(body: object) -> frozenset[str]:
+    """The attributes of `self` that lowered code calls: `self.model(x)`."""
+    if type(body) is not tuple and type(body) is not list:
+        return frozenset()
+    found: frozenset[str] = frozenset().union(*(called_of_self(part) for part in body))
+    if len(body) > 2 and body[0] == "call" and body[2][0] == "attribute" and body[2][2][-1] == "self":
+        found |= {body[2][3]}
+    return found
+
+
+def set_of_self(body: Sequence[IR]) -> Iterator[str]:
+    """The attributes to which statements of a method assign, of `self`."""
+    for ir in body:
+        if ir[0] == "assign":
+            for target in ir[2]:
+                yield from (t[3] for t in (target[2] if target[0] == "tuple" else (target,)) if t[0] == "attribute" and t[2][-1] == "self")
+        elif ir[0] == "if":
+            yield from set_of_self((*ir[3], *ir[4]))
 
 
 def run_setter(m: Machine, function: Value, position: int) -> tuple[bool, Value]:
