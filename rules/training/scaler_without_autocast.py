@@ -192,7 +192,8 @@ class ScalerWithoutAutocast(Rule):
         scalings = [e for e in entry.of("loss scaled") if e.data["scaler"] == made.data["scaler"]]
         reached = agreed(made.path.union(*(e.path for e in scalings)))
         ways = (narrow for way in plain_ways(trace, entry, made, scalings) for narrow in narrowed(entry, scalings, way, reached))
-        plain = next((way for way in ways if is_chosen(trace, way.path, reached) and not shards_in_half(entry, way.path)), None)
+        chosen = (way for way in ways if is_chosen(trace, way.path, reached) and not shards_in_half(entry, way.path))
+        plain = next((way for way in chosen if not is_on_in_training(trace, way.region)), None)
         if plain is not None and plain.region is None and are_under_regions(entry, scalings):
             return
         if plain is not None:
@@ -262,6 +263,11 @@ def is_half_elsewhere(entry: Entry, made: Event) -> bool:
     own = made.path.union(*ways_on(made.data["enabled"], made.path))
     asked = {literal for event in entry.of("half parameters") for literal in event.path - own if is_of_precision(literal[0])}
     return any(event.kind != "half parameters" or event.path.isdisjoint(asked) for event in entry.of(*ELSEWHERE))
+
+
+def is_on_in_training(trace: Trace, region: Place | None) -> bool:
+    """Whether a region asks if a model trains, `enabled=amp and model.training`: what takes gradients has put it in that mode."""
+    return region is not None and re.search(r"\w\.training\b", trace.text(region)) is not None
 
 
 def attribute_at(trace: Trace, place: Place) -> str:
