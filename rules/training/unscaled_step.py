@@ -15,7 +15,7 @@ from mplint.frameworks.torch.protocol import key_of
 from mplint.program.conditions import Path, extend
 from mplint.program.machine import Event as Happening
 from mplint.program.trace import Entry, Trace, possible
-from mplint.program.values import NONE, Constant, Object, State, Step, Tensor, Unknown
+from mplint.program.values import NONE, Class, Constant, Object, State, Step, Tensor, Unknown
 from mplint.recipes.loss_in_tape import late_scaling, loop_of, scale_in_tape, unscale_after
 from mplint.rule import Consequence, Rule
 
@@ -301,11 +301,17 @@ def bypassing(trace: Trace, entry: Entry, event: Happening) -> tuple[steps.Scale
 
 def never_scaled_losses(entry: Entry) -> Iterator[tuple[Happening, Happening]]:
     """The steps of scalers on gradients of a loss that nothing has scaled, and the backward that computes these; each backward once."""
-    used = {event.data["scaler"] for event in entry.of("loss scaled", "scaler handed on")}
+    scaled = entry.of("loss scaled")
+    handed = {event.data["scaler"] for event in entry.of("scaler handed on")}
+    used = {event.data["scaler"] for event in scaled} | handed
+    rounds = {(event.frame, event.loops) for event in scaled}  # in which something is scaled, be it a gradient that is given
     found: set[object] = set()
     for step in entry.of("scaler step"):
         scales = step.data["scaler"] in used
-        if type(step.data["scaler"]) is not Object or (scales and not (entry.script and is_surely_on(entry, step))):
+        if type(step.data["scaler"]) is not Object or type(step.data["scaler"].type) is Class:
+            continue  # heirs may scale in ways of their own
+        alone = step.data["scaler"] not in handed and (step.frame, step.loops) not in rounds
+        if scales and not (alone and entry.script and is_surely_on(entry, step)):
             continue
         states = [atom.data for _, atom in possible(step.data["gradients"], step.path) if type(atom) is State]  # type: ignore[arg-type]
         kinds = {str(data[0]) for data in states if isinstance(data, tuple)}
