@@ -60,7 +60,8 @@ class ScalerStateNotSaved(Rule):
     Finds checkpoints that hold the state of an optimizer which a live GradScaler steps, and not the scaler's, in code that resumes
     training: a program that writes the optimizer's state and never reads it is left alone; the scaler of an `Accelerator` counts, too,
     where the program writes the state by hand and not with `save_state`. Also an optimizer class that holds a scaler
-    and inherits its `state_dict`, and a scaler's state that is loaded from a key under which no checkpoint of the program has it.
+    and inherits its `state_dict`, a wrapper that gives its scaler's state and makes nothing of one that it is given, and a scaler's state
+    that is loaded from a key under which no checkpoint of the program has it.
     Silent where the scaler only ever scales what bfloat16 computed: MP306 says that it should not be there.
 
     ## Why is this bad?
