@@ -33,16 +33,16 @@ with torch.autocast("cuda", dtype=torch.float16):
 """
 
 
-def library(folder: Path, **files: str) -> list[Finding]:
-    """What is found in a library of one layer beside some files, however sure it is."""
+def library(folder: Path, layer: str = LAYER, code: str = "MP205", **files: str) -> list[Finding]:
+    """What a rule finds in a library of one layer beside some files, however sure it is."""
     package = folder / "evened"
     package.mkdir()
     (folder / "setup.py").write_text("from setuptools import setup\n\nsetup(name='evened')\n")
     (package / "__init__.py").write_text("from evened.layers import Evened\n")
-    (package / "layers.py").write_text(LAYER)
+    (package / "layers.py").write_text(layer)
     for name, text in files.items():
         (folder / name.replace("_", ".")).write_text(text)
-    return [found for found in check([str(folder)], CONFIG).findings if found.code == "MP205"]
+    return [found for found in check([str(folder)], CONFIG).findings if found.code == code]
 
 
 def test_a_place_in_a_program_is_shown_by_its_line(tmp_path: Path) -> None:
@@ -61,9 +61,15 @@ def test_a_text_is_named_where_the_region_is_supposed(tmp_path: Path) -> None:
 def test_who_runs_the_library_itself_is_surer_than_who_speaks_of_it(tmp_path: Path) -> None:
     (tmp_path / "one").mkdir()
     (tmp_path / "other").mkdir()
-    (spoken,) = library(tmp_path / "one", README_md="# Evened\n\nWorks with fp16.\n")
-    (run,) = library(tmp_path / "other", example_py=EXAMPLE)
+    layer = LAYER.replace("x / (x @ x.transpose(1, 2) + 1e-9).mean()", "(x @ x.transpose(1, 2)).masked_fill(x > 0, -1e9)")
+    (spoken,) = library(tmp_path / "one", layer, "MP204", README_md="# Evened\n\nWorks with fp16.\n")
+    (run,) = library(tmp_path / "other", layer, "MP204", example_py=EXAMPLE)
     assert (spoken.confidence, run.confidence) == (Confidence.LOW, Confidence.MEDIUM)
+
+
+def test_nobody_has_met_float16_where_only_callers_may_lose_an_epsilon(tmp_path: Path) -> None:
+    (found,) = library(tmp_path, example_py=EXAMPLE)
+    assert found.confidence is Confidence.LOW
 
 
 def test_nothing_is_said_where_nothing_speaks_of_half_precision(tmp_path: Path) -> None:
