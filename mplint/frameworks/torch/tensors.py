@@ -308,6 +308,7 @@ TURNS = frozenset({"sin", "cos", "polar", "sincos"})
 OF_RATES = frozenset({RATES, ROUNDED, FOLLOWING, TURNING, ANGLES})
 AVERAGES = ("conv", "mean", "pool", "filter", "blur", "einsum", "interpolate")
 LOG_PROBABILITIES = frozenset({"log_softmax", "LogSoftmax", "logsigmoid", "LogSigmoid"})
+OF_DIFFERENCES = frozenset({"logsigmoid", "LogSigmoid"})  # those that losses take of preferences, and no head of a classifier is
 NO_HALF = frozenset(  # operations without a half kernel, which raise
     [
         *("eigh", "eig", "eigvals", "eigvalsh", "svd", "svdvals", "qr", "cholesky", "cholesky_ex", "cholesky_inverse", "cholesky_solve"),
@@ -1001,7 +1002,7 @@ class Operation:
                     m.emit("unstable in half", self.place, **self.in_half(first))
             elif short in REDUCTIONS:
                 m.emit("reduced in half", self.place, **self.in_half(first))
-        by_engine = bool(first.half) and first.half[0].by is By.ENGINE
+        by_engine = short in OF_DIFFERENCES and bool(first.half) and first.half[0].by is By.ENGINE
         of_model = first.dtypes in ({HALF}, {BFLOAT}) and (MODEL_OUTPUT in first.tags or by_engine)
         if kind != "float32" and short in LOG_PROBABILITIES and of_model and outside_of_regions(m):
             m.emit("log-probabilities in half", self.place, **self.in_half(first))
