@@ -1442,8 +1442,8 @@ def e_dict(m: Machine, ir: IR) -> Value:
         elif len(keys := [atom for _, atom in options(name)]) > 1 and all(type(atom) is Constant for atom in keys):
             for one in dict.fromkeys(keys):  # a setting chooses the key: where it chooses another, there is none of this
                 before = entries.get(one.value)  # type: ignore[union-attr]
-                other = NONE if before is None else before
-                ways = [(guards, held if atom == one else other) for guards, atom in options(name)]
+                otherwise = NONE if before is None else before
+                ways = [(guards, held if atom == one else otherwise) for guards, atom in options(name)]
                 entries = entries.put(one.value, join(ways))  # type: ignore[union-attr]
         else:
             entries = Entries(entries.entries, held)
