@@ -15,7 +15,7 @@ from mplint.program.trace import Entry, Trace, possible, shown_symbol
 from mplint.program.values import BFLOAT, HALF, Autocast, Constant, Object, Place, State, Step, Tensor, Test, Unknown, Value, options
 from mplint.python.file import SourceFile
 from mplint.python.names import position
-from mplint.python.syntax import argument, has_star
+from mplint.python.syntax import argument, has_star, words_of
 from mplint.rule import Rule
 
 OF_WRAPPERS = {"get_scaled_loss", "get_unscaled_gradients", "inner_optimizer", "dynamic_scale", "loss_scale", "initial_scale"}
@@ -141,7 +141,7 @@ class ScalerWithBfloat16(Rule):
                     confidence=Confidence.MEDIUM,
                 )
                 return
-            flag = either_half(path)
+            flag = either_half(path) if not speaks_of_float16(trace, path) else None
             if flag is not None:
                 yield self.at(
                     trace,
@@ -328,6 +328,12 @@ def either_half(path: Path) -> str | None:
     return None
 
 
+def speaks_of_float16(trace: Trace, path: Path) -> bool:
+    """Whether a test on a path that can't be named speaks of float16: `self.amp_dtype == torch.float16`."""
+    unnamed = [key[1] for key, _ in path if key[0] == "place" and type(key[1]) is Place]
+    return any(words_of(trace.text(place)) & {"fp16", "float16", "half"} for place in unnamed)
+
+
 def flag_for_bfloat16(path: Path) -> str | None:
     """The flag on a path that is named for bfloat16 alone."""
     for symbol in sorted(str(key[1]) for key, sense in path if key[0] == "true" and sense and len(key) == 2):
@@ -431,11 +437,6 @@ def path_of_a_choice(trace: Trace, entry: Entry, scaling: Event, origin: Event) 
             if both is not None:
                 return both
     return None
-
-
-def words_of(text: str) -> set[str]:
-    """The lower-case words in a text, identifiers split at underscores."""
-    return set("".join(c.lower() if c.isalnum() else " " for c in text).split())
 
 
 def chooses_dtype(literal: Condition) -> bool:
