@@ -180,8 +180,9 @@ def is_pure_level(trace: Trace, found: Configured) -> bool:
     level, backend, precision = get(options, "amp_level"), get(options, "amp_backend"), get(options, "precision")
     if found.setup.trainer != "lightning" or level is None or level.text != "O3" or precision is None or precision.text != "16":
         return False
-    pinned = trace.targets(trace.path_of(found.file)).trainer("lightning")
-    early = backend is None and options.complete and pinned is not None and pinned.before(ONLY_APEX)
+    targets = trace.targets(trace.path_of(found.file))
+    pinned, native = targets.trainer("lightning"), targets.torch is not None and targets.torch.at_least("1.6")
+    early = backend is None and options.complete and not native and pinned is not None and pinned.before(ONLY_APEX)
     return early or (backend is not None and backend.text == "apex")
 
 
