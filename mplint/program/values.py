@@ -540,10 +540,8 @@ def join_entries(kept: dict[Atom, frozenset[Condition]]) -> None:
             arms = [(extend(guards, own), atom) for guards, value in found for own, atom in options(value)]
             entries.append((key, alternatives((both, atom) for both, atom in arms if both is not None)))
     rests = [held.rest for _, held in ways if held.rest is not None]
-    rest = next(
-        (rest for rest in sorted(rests, key=is_sifted)),
-        Unknown(f"{SIFTED}\0{[key for key, _ in entries]!r:.200}") if sifted else None,
-    )
+    missing = Unknown(f"{SIFTED}\0{[key for key, _ in entries]!r:.200}") if sifted else None
+    rest = min(rests, key=is_sifted, default=missing)
     guards = either_way([guards for guards, _ in ways])[0]
     kept.clear()
     kept[Entries(tuple(entries), rest)] = guards
